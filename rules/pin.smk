@@ -1,0 +1,27 @@
+rule read_pin:
+    input:
+        [arm.pin for arm in CASE.arms.values()],
+    output:
+        LAYOUT.pin,
+    log:
+        LOGS / "read_pin.log",
+    params:
+        pins=records.canonical({name: arm.pin for name, arm in CASE.arms.items()}),
+    shell:
+        "{SCRIPT}/read_pin.py --case {CASE_FILE:q} --log {log:q}"
+
+
+# A preflight that was blocked is looked at again at every call: what blocked may have gone.
+rule run_preflight:
+    input:
+        LAYOUT.pin,
+        [place.metadata for place in ENGINES.values()],
+    output:
+        LAYOUT.preflight,
+    log:
+        LOGS / "run_preflight.log",
+    params:
+        blocked_at=preflight_blocked_at(LAYOUT.preflight),
+        compare=records.canonical({name: arm.compare for name, arm in CASE.arms.items()}),
+    shell:
+        "{SCRIPT}/run_preflight.py --case {CASE_FILE:q} --log {log:q}"

@@ -1,0 +1,32 @@
+# What a row measured lies under a digest of what was measured. Its inputs are only waited for: an
+# environment that is made again, or a record that is read again, does not take a leg anew.
+# A failed attempt is a result; the count of them makes the next call try again.
+rule measure_row:
+    input:
+        ancient([LAYOUT.gate(arm) for arm in CASE.arms]),
+        ancient(LAYOUT.device),
+        checkpoint=lambda wildcards: ancient(LAYOUT.checkpoint(CASE.row(wildcards.row).checkpoint)),
+    output:
+        LAYOUT.folder / "rows/{row}/{measured}/series.json",
+    log:
+        LOGS / "measure_row-{row}-{measured}.log",
+    params:
+        failed_attempts=lambda wildcards: series.failed_attempts(ROWS[wildcards.row]),
+    resources:
+        gpu=1,
+    shell:
+        "{SCRIPT}/measure_row.py --case {CASE_FILE:q} --log {log:q} --row {wildcards.row}"
+
+
+# Tolerances and looks are judged here, so that a changed one re-decides without a leg.
+rule decide_row:
+    input:
+        lambda wildcards: ROWS[wildcards.row].series,
+    output:
+        LAYOUT.folder / "rows/{row}.json",
+    log:
+        LOGS / "decide_row-{row}.log",
+    params:
+        plan=lambda wildcards: records.canonical(plan.body(CASE, ROWS[wildcards.row])),
+    shell:
+        "{SCRIPT}/decide_row.py --case {CASE_FILE:q} --log {log:q} --row {wildcards.row}"

@@ -1,0 +1,29 @@
+"""gate.json: field by field, what the arm's pin declares against what the installed engine reports."""
+
+from pinproof import cli, gate, pin, records
+
+
+def main(task: cli.Task) -> None:
+    arm = task.layout.case.arms[task.id]
+    place = task.layout.engine(task.id)
+    version = records.read(place.version, "version")
+    build = gate.Build(mode=arm.engine.mode, wheel_sha256=arm.engine.sha256)
+    declared = pin.read_pin(task.layout.root / arm.pin)
+    rows = gate.compare(declared, version, arm.compare, build)
+    body = {
+        "arm": task.id,
+        "engine": place.folder.name,
+        "version_digest": records.content_digest(version),
+        "wheel_sha256": records.read(place.wheel, "wheel")["wheel"]["sha256"],
+        **gate.as_record(rows, arm.engine.mode),
+    }
+    records.write(task.layout.gate(task.id), "gate", body, provenance=cli.provenance())
+    task.say(f"identity: {body['outcome']}")
+    if patch := gate.correction(declared, rows, arm.engine.mode, path=arm.pin):
+        file = task.layout.gate(task.id).with_name("correction.patch")
+        records.write_text(file, patch)
+        task.say(f"wrote {file}: what the block would have to say; it must be a change of its own")
+
+
+if __name__ == "__main__":
+    cli.run(main, needs="arm")

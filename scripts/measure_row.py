@@ -1,0 +1,12 @@
+"""series.json: the legs of a row, measured as far as its plan asks for; always written."""
+
+from pinproof import cli, records, series
+
+
+def main(task: cli.Task) -> None:
+    body = series.measure(task.layout, task.id, task.say)
+    records.write(task.layout.row(task.id).series, "series", body, provenance=cli.provenance())
+
+
+if __name__ == "__main__":
+    cli.run(main, needs="row")

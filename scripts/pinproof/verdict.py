@@ -1,0 +1,127 @@
+"""The verdict: does the pin hold? A pure function of the records that it names by digest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pinproof import decision, plan, records, result
+from pinproof.case import ORACLE
+from pinproof.decision import Cause, HardGate
+from pinproof.layout import Layout
+from pinproof.legbook import Legbook
+from pinproof.reasons import Reason, Refusal
+
+
+def of(places: Layout) -> dict[str, Any]:
+    """The body of verdict.json.
+
+    Every row is judged again from its legs and must come out as its result file says. Refusals:
+    RECORD_MISSING and RECORD_DAMAGED, with the file.
+    """
+    arms = {name: _arm(places, name) for name in places.case.arms}
+    results = {row.id: _result(places, row.id) for row in places.case.rows}
+    judged = {row_id: _judge(places, row_id, results[row_id], arms) for row_id in results}
+    pin = decision.decide_pin(
+        {row_id: one if isinstance(one, decision.RowDecision) else None for row_id, one in judged.items()},
+        [_identity_gate(name, arm["gate"]) for name, arm in arms.items()],
+        alpha=places.case.decision.red_budget,
+    )
+    lost = {row_id: cause for row_id, cause in judged.items() if isinstance(cause, Cause)}
+    return {
+        "case": places.case.case,
+        "question": places.case.question,
+        "advance": places.case.advance,
+        "verdict": str(pin.verdict),
+        "against": [_cause(cause) for cause in pin.against],
+        "open": [_cause(lost.get(cause.subject, cause)) for cause in pin.open],
+        "decision": pin.as_record(),
+        "arms": arms,
+        "device": _read(places.device, "device"),
+        "checkpoints": {name: _read(places.checkpoint(name), "checkpoint") for name in places.case.checkpoints},
+        "rows": results,
+        "inputs": _inputs(places),
+    }
+
+
+def _arm(places: Layout, name: str) -> dict[str, Any]:
+    engine = places.engine(name)
+    gate, version = _read(places.gate(name), "gate"), _read(engine.version, "version")
+    if gate["version_digest"] != records.content_digest(version):
+        raise Refusal(Reason.RECORD_DAMAGED, "the gate looked at another version record", file=places.gate(name))
+    return {
+        "engine": engine.folder.name,
+        "key": engine.key,
+        "gate": gate,
+        "environment": {name: field["value"] for name, field in sorted(version["fields"].items())},
+        "distributions": len(version["distributions"]["value"] or []),
+        "version_digest": gate["version_digest"],
+    }
+
+
+def _identity_gate(name: str, gate: Mapping[str, Any]) -> HardGate:
+    """The identity of an arm as a hard gate. Only the oracle is the pin: another arm that is not what
+    its block says is a wrong input, and never speaks against the pin."""
+    subject = f"identity of {name}"
+    if gate["outcome"] == "pass":
+        return HardGate(subject, True)
+    reason = next(Reason.from_code(row["reason"]) for row in gate["rows"] if row["reason"])
+    if name != ORACLE:
+        reason = Reason.REFERENCE_IDENTITY
+    return HardGate(subject, None if gate["outcome"] == "unknown" else False, reason)
+
+
+def _result(places: Layout, row_id: str) -> dict[str, Any]:
+    path = places.row(row_id).result
+    found = _read(path, "row")
+    again = result.of(places, row_id)
+    if records.digest(again) != records.digest({key: found[key] for key in found if key != "schema"}):
+        raise Refusal(Reason.RECORD_DAMAGED, "its legs do not lead to what it says", file=path)
+    return again
+
+
+def _judge(
+    places: Layout, row_id: str, found: Mapping[str, Any], arms: Mapping[str, Any]
+) -> decision.RowDecision | Cause:
+    """The row's decision; a cause instead when there is none to take."""
+    if failure := found["failure"]:
+        reason = Reason.from_code(failure["reason"])
+        return Cause(row_id, reason, f"{failure['message']}; {reason.remedy}")
+    for arm, digests in found["measured"]["versions"].items():
+        if digests != [arms[arm]["version_digest"]]:
+            return Cause(row_id, Reason.RECORD_FOREIGN, f"its legs were taken with another reading of {arm}'s versions")
+    place = places.row(row_id)
+    return Legbook(place.legs, place.row).decide(plan.of(places.case, place.row))
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    return {
+        "subject": cause.subject,
+        "reason": cause.reason.code,
+        "owner": str(cause.reason.owner),
+        "needs": cause.needs,
+    }
+
+
+def _inputs(places: Layout) -> dict[str, str]:
+    """Content digest of every record that the verdict was made from, by its place under its root."""
+    rows = places.rows()
+    named = {places.pin: "pin", places.device: "device"}
+    named |= {places.gate(arm): "gate" for arm in places.case.arms}
+    named |= {engine.version: "version" for engine in places.engines().values()}
+    named |= {places.checkpoint(name): "checkpoint" for name in places.case.checkpoints}
+    named |= {row.result: "row" for row in rows} | {row.series: "series" for row in rows}
+    return {_name(places, path): records.content_digest(records.read(path, schema)) for path, schema in named.items()}
+
+
+def _name(places: Layout, path: Path) -> str:
+    root = places.results if path.is_relative_to(places.folder) else places.store
+    return path.relative_to(root).as_posix()
+
+
+def _read(path: Path, schema: str) -> dict[str, Any]:
+    """A record without what varies without meaning."""
+    record = records.read(path, schema)
+    record.pop(records.PROVENANCE, None)
+    return record

@@ -1,0 +1,12 @@
+"""verdict.json: HOLD, REVERT or UNDECIDED; a pure function of the files that it names by digest."""
+
+from pinproof import cli, records, verdict
+
+
+def main(task: cli.Task) -> None:
+    body = verdict.of(task.layout)
+    records.write(task.layout.verdict, "verdict", body, provenance=cli.provenance())
+
+
+if __name__ == "__main__":
+    cli.run(main)
