@@ -28,6 +28,7 @@ rule verdict:
     input:
         LAYOUT.verdict,
         LAYOUT.page,
+        [place.series for place in ROWS.values()],
 
 
 rule preflight:

@@ -4,6 +4,7 @@
 rule measure_row:
     input:
         ancient([LAYOUT.gate(arm) for arm in CASE.arms]),
+        ancient([place.env_marker for place in ENGINES.values()]),
         ancient(LAYOUT.device),
         checkpoint=lambda wildcards: ancient(LAYOUT.checkpoint(CASE.row(wildcards.row).checkpoint)),
     output:

@@ -15,10 +15,14 @@ import psutil
 import pytest
 
 from pinproof import processes, records
-from pinproof.processes import Interrupted, end, members, shielded, spawn, survivors, terminating
+from pinproof.processes import Interrupted, Survivor, end, members, shielded, spawn, survivors, terminating
 from pinproof.reasons import Reason, Refusal
 
 PYTHON = [sys.executable, "-S", "-u", "-c"]
+RUN = f"test-{os.getpid()}"  # the machine may run other tests, and real runs
+LIFE = f"{RUN}/arm/1"
+OLD = f"old-{RUN}/arm/1"
+
 STUB = [sys.executable, "-S", str(Path(__file__).parent / "stubs" / "engine.py")]
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
@@ -46,7 +50,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def start(tmp_path: Path) -> Start:
     """Spawn Python code as a life and wait until it has said that it is up."""
 
-    def make(code: str, marker: str = "run/arm/1") -> subprocess.Popen:
+    def make(code: str, marker: str = LIFE) -> subprocess.Popen:
         log = tmp_path / f"{marker.replace('/', '-')}.log"
         process = spawn([*PYTHON, code], env={}, cwd=tmp_path, log=log, marker=marker)
         until(lambda: "up" in log.read_text())
@@ -62,8 +66,13 @@ def until(condition: Callable[[], object], limit_s: float = 20) -> None:
         time.sleep(0.01)
 
 
-def pids(marker: str = "run/arm/1") -> list[int]:
+def pids(marker: str = LIFE) -> list[int]:
     return sorted(process.pid for process in members(marker))
+
+
+def others(run: str) -> list[Survivor]:
+    """The survivors among the lives of this test."""
+    return [one for one in survivors(run) if RUN in one.marker]
 
 
 # starting
@@ -76,22 +85,22 @@ def test_a_life_is_started_without_a_shell_in_a_session_of_its_own(tmp_path: Pat
         "print(os.getsid(0) == os.getpid(), repr(sys.stdin.read()))\n"
     )
     log = tmp_path / "deep" / "one.log"
-    process = spawn([*PYTHON, code, "$HOME; ls"], env={"A": "1"}, cwd=tmp_path, log=log, marker="run/arm/1")
+    process = spawn([*PYTHON, code, "$HOME; ls"], env={"A": "1"}, cwd=tmp_path, log=log, marker=LIFE)
     assert process.wait() == 0
-    assert log.read_text() == "['$HOME; ls'] 1 False run/arm/1\nTrue ''\n"
+    assert log.read_text() == "['$HOME; ls'] 1 False " + LIFE + "\nTrue ''\n"
 
 
 def test_a_program_that_is_not_there_is_refused_and_leaves_no_record(tmp_path: Path, machine: Path) -> None:
     with pytest.raises(Refusal) as refusal:
-        spawn(["/no/such/program"], env={}, cwd=tmp_path, log=tmp_path / "log", marker="run/arm/1")
+        spawn(["/no/such/program"], env={}, cwd=tmp_path, log=tmp_path / "log", marker=LIFE)
     assert refusal.value.reason is Reason.ENV_BROKEN
     assert list((machine / "lives").iterdir()) == []
 
 
 def test_two_lives_do_not_share_a_log(start: Start, tmp_path: Path) -> None:
     start(SLEEP)
-    with pytest.raises(ValueError, match="is the log of run/arm/1"):
-        spawn(["true"], env={}, cwd=tmp_path, log=tmp_path / "run-arm-1.log", marker="run/arm/2")
+    with pytest.raises(ValueError, match=f"is the log of {LIFE}"):
+        spawn(["true"], env={}, cwd=tmp_path, log=tmp_path / f"{RUN}-arm-1.log", marker=f"{RUN}/arm/2")
 
 
 def test_a_marker_with_odd_characters_is_a_mistake(tmp_path: Path) -> None:
@@ -111,47 +120,49 @@ def test_a_machine_folder_that_is_a_link_is_refused(tmp_path: Path, machine: Pat
 
 
 def test_members_are_exactly_the_processes_of_the_marker(start: Start) -> None:
-    first = start(FORK + SLEEP, "run/arm/1")
-    start(SLEEP, "run/arm/10")
-    until(lambda: len(pids("run/arm/1")) == 2)
-    assert first.pid in pids("run/arm/1")
-    assert len(pids("run/arm/10")) == 1
+    first = start(FORK + SLEEP, LIFE)
+    start(SLEEP, f"{RUN}/arm/10")
+    until(lambda: len(pids(LIFE)) == 2)
+    assert first.pid in pids(LIFE)
+    assert len(pids(f"{RUN}/arm/10")) == 1
 
 
 def test_a_zombie_is_not_alive(start: Start) -> None:
     process = start("print('up')")
     until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)  # nobody has waited for it
-    assert members("run/arm/1") == []
+    assert members(LIFE) == []
 
 
 @pytest.mark.parametrize("leave", [LEAVE_SESSION, LEAVE_LOG], ids=["its log tells", "its session tells"])
-def test_an_orphan_that_wiped_its_environment_is_still_ours(start: Start, leave: str) -> None:
-    leader = start(FORK + f"import sys\nif child == 0:\n    {leave}\n    {WIPE}\nprint('up')\n")
+def test_an_orphan_that_wiped_its_environment_is_still_ours(start: Start, tmp_path: Path, leave: str) -> None:
+    leader = start(FORK + f"import sys\nif child == 0:\n    {leave}\n    {WIPE}\nprint('up', child)\n")
     leader.wait()
-    until(lambda: [process.environ() for process in members("run/arm/1")] == [{}])
-    assert end("run/arm/1", 5).empty
+    orphan = psutil.Process(int((tmp_path / f"{RUN}-arm-1.log").read_text().split()[1]))
+    until(lambda: orphan.environ() == {})  # not looked for before: nothing is remembered of it
+    assert members(LIFE) == [orphan]
+    assert end(LIFE, 5).empty
 
 
 def test_a_child_that_shed_every_sign_is_ours_through_its_parent(start: Start) -> None:
     start(FORK + f"import sys\nif child == 0:\n    {LEAVE_SESSION}\n    {LEAVE_LOG}\n    {WIPE}\n" + SLEEP)
-    until(lambda: {} in [process.environ() for process in members("run/arm/1")])
+    until(lambda: {} in [process.environ() for process in members(LIFE)])
 
 
 def test_a_process_that_was_ours_stays_ours_when_its_parent_has_gone(start: Start) -> None:
     leader = start(FORK + f"import sys\nif child == 0:\n    {LEAVE_SESSION}\n    {LEAVE_LOG}\n    {WIPE}\n" + SLEEP)
-    until(lambda: {} in [process.environ() for process in members("run/arm/1")])
+    until(lambda: {} in [process.environ() for process in members(LIFE)])
     leader.kill()
     leader.wait()
     assert len(pids()) == 1
-    assert end("run/arm/1", 5).empty
+    assert end(LIFE, 5).empty
 
 
 def test_a_life_inside_a_life_is_not_the_outer_ones(start: Start) -> None:
-    inner = f"subprocess.Popen({[*PYTHON, SLEEP]!r}, env={{'PINPROOF_MARKER': 'run/inner/1'}})"
-    outer = start(f"import subprocess\n{inner}\n{SLEEP}", "run/outer/1")
-    until(lambda: len(pids("run/inner/1")) == 1)
-    assert pids("run/outer/1") == [outer.pid]
-    end("run/inner/1", 0)
+    inner = f"subprocess.Popen({[*PYTHON, SLEEP]!r}, env={{'PINPROOF_MARKER': '{RUN}/inner/1'}})"
+    outer = start(f"import subprocess\n{inner}\n{SLEEP}", f"{RUN}/outer/1")
+    until(lambda: len(pids(f"{RUN}/inner/1")) == 1)
+    assert pids(f"{RUN}/outer/1") == [outer.pid]
+    end(f"{RUN}/inner/1", 0)
 
 
 # ending
@@ -159,7 +170,7 @@ def test_a_life_inside_a_life_is_not_the_outer_ones(start: Start) -> None:
 
 def test_term_is_enough_for_a_process_that_obeys(start: Start) -> None:
     process = start(SLEEP)
-    teardown = end("run/arm/1", 10)
+    teardown = end(LIFE, 10)
     assert (teardown.needed, teardown.termed, teardown.killed, teardown.left) == ("TERM", (process.pid,), (), ())
     assert teardown.empty
     assert process.wait() == -signal.SIGTERM
@@ -167,7 +178,7 @@ def test_term_is_enough_for_a_process_that_obeys(start: Start) -> None:
 
 def test_what_ignores_term_is_killed_after_the_grace_and_recorded_so(start: Start) -> None:
     process = start(DEAF + SLEEP)
-    teardown = end("run/arm/1", 0.2)
+    teardown = end(LIFE, 0.2)
     assert (teardown.needed, teardown.killed, teardown.left) == ("KILL", (process.pid,), ())
     assert teardown.seconds >= 0.2
     assert process.wait() == -signal.SIGKILL
@@ -176,9 +187,9 @@ def test_what_ignores_term_is_killed_after_the_grace_and_recorded_so(start: Star
 def test_children_that_are_started_during_the_teardown_are_ended_too(start: Start) -> None:
     breed = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: os.fork() and os._exit(0))\n"
     first = start(breed + SLEEP)
-    teardown = end("run/arm/1", 1)
+    teardown = end(LIFE, 1)
     assert teardown.empty
-    assert set(teardown.termed) > {first.pid}
+    assert {*teardown.termed, *teardown.killed} > {first.pid}
     assert pids() == []
 
 
@@ -192,9 +203,9 @@ def test_the_top_of_a_tree_gets_one_term_and_its_child_none(start: Start, tmp_pa
         "--fault",
         "never-listens",
     ]  # leaks its child at a second TERM
-    process = spawn([*STUB, *args], env={}, cwd=tmp_path, log=log, marker="run/arm/1")
+    process = spawn([*STUB, *args], env={}, cwd=tmp_path, log=log, marker=LIFE)
     until(lambda: len(pids()) == 2 and "attention" in log.read_text())
-    teardown = end("run/arm/1", 20)
+    teardown = end(LIFE, 20)
     assert (teardown.needed, teardown.termed, teardown.killed) == ("TERM", (process.pid,), ())
 
 
@@ -202,19 +213,19 @@ def test_a_child_whose_parent_left_without_it_gets_a_term_of_its_own(start: Star
     start(FORK + SLEEP)
     until(lambda: len(pids()) == 2)
     both = tuple(pids())
-    teardown = end("run/arm/1", 2)
+    teardown = end(LIFE, 4)
     assert (teardown.needed, teardown.termed) == ("TERM", both)
 
 
 def test_ending_what_has_already_gone_needs_nothing(machine: Path) -> None:
-    assert end("run/arm/1", 5).needed == "nothing"
+    assert end(LIFE, 5).needed == "nothing"
 
 
 def test_nothing_else_is_ended(start: Start) -> None:
     stranger = subprocess.Popen([*PYTHON, SLEEP], stdout=subprocess.PIPE)
     try:
         start(SLEEP)
-        end("run/arm/1", 5)
+        end(LIFE, 5)
         assert stranger.poll() is None
     finally:
         stranger.kill()
@@ -234,7 +245,7 @@ def crashed(tmp_path: Path, machine: Path) -> Callable[[str], int]:
             "import time\nfrom pathlib import Path\nfrom pinproof import processes\n"
             f"processes.MACHINE_FOLDER = Path({str(machine)!r})\n"
             f"server = processes.spawn({args!r}, env={{}}, cwd=Path('/'), log=Path({str(tmp_path / 'log')!r}),"
-            " marker='old/arm/1')\nprint(server.pid, flush=True)\ntime.sleep(600)\n"
+            f" marker={OLD!r})\nprint(server.pid, flush=True)\ntime.sleep(600)\n"
         )
         parent = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -245,7 +256,7 @@ def crashed(tmp_path: Path, machine: Path) -> Callable[[str], int]:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         until(lambda: "attention" in (tmp_path / "log").read_text())
-        assert {one.owner_alive for one in survivors("new")} == {True}
+        assert {one.owner_alive for one in others("new")} == {True}
         parent.kill()
         parent.communicate()
         return pid
@@ -255,32 +266,32 @@ def crashed(tmp_path: Path, machine: Path) -> Callable[[str], int]:
 
 def test_a_server_of_a_killed_parent_is_found_and_can_be_ended_by_its_marker(crashed: Callable) -> None:
     pid = crashed()
-    (found,) = survivors("new")
-    assert (found.pid, found.marker, found.owner_alive) == (pid, "old/arm/1", False)
+    (found,) = others("new")
+    assert (found.pid, found.marker, found.owner_alive) == (pid, OLD, False)
     assert "engine.py" in found.command
     assert found.as_record()["started"] > 0
-    assert survivors("old") == []
+    assert others(f"old-{RUN}") == []
     assert end(found.marker, 10).empty
-    assert survivors("new") == []
+    assert others("new") == []
 
 
 def test_a_survivor_that_wiped_its_environment_is_found_too(crashed: Callable) -> None:
     crashed("parent-exits", "bare-child")
-    until(lambda: len(survivors("new")) == 1)
-    (found,) = survivors("new")
+    until(lambda: len(others("new")) == 1)
+    (found,) = others("new")
     assert psutil.Process(found.pid).environ() == {}
-    assert found.marker == "old/arm/1"
+    assert found.marker == OLD
 
 
 def test_records_of_lives_that_left_nothing_behind_are_tidied_away(start: Start, machine: Path) -> None:
     start(SLEEP)
     (record,) = (machine / "lives").iterdir()
     body = {key: value for key, value in records.read(record, "life").items() if key != "schema"}
-    old = {**body, "marker": "old/arm/1", "boot": "another", "log": "/elsewhere", "session": 1}
+    old = {**body, "marker": OLD, "boot": "another", "log": "/elsewhere", "session": 1}
     records.write(machine / "lives" / "old.json", "life", old)
-    path = processes._record_path("old/arm/1")
+    path = processes._record_path(OLD)
     (machine / "lives" / "old.json").rename(path)
-    assert {one.marker for one in survivors("new")} == {"run/arm/1"}
+    assert {one.marker for one in others("new")} == {LIFE}
     assert not path.exists()
     assert record.exists()
 

@@ -30,7 +30,7 @@ from pinproof.sampling import (
 )
 
 Times = namedtuple("Times", "user nice system idle iowait steal guest")
-MARK = "PINPROOF_TEST_MARK"
+BURN = [sys.executable, "-c", "while True: pass"]
 
 
 def series(count: int, **values: float | None) -> list[Sample]:
@@ -45,12 +45,11 @@ def refusal(call: Callable[[], object]) -> Refusal:
 
 
 @pytest.fixture
-def burner() -> Iterator[str]:
-    """A process of ours that uses a core, and the mark that it carries."""
-    mark = f"{MARK}={os.getpid()}"
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], env={**os.environ, MARK: str(os.getpid())})
+def burner() -> Iterator[int]:
+    """A process that uses a core, by its pid."""
+    process = subprocess.Popen(BURN)
     try:
-        yield mark
+        yield process.pid
     finally:
         process.kill()
         process.wait()
@@ -176,8 +175,8 @@ def test_late_ticks_are_not_made_up_for() -> None:
     assert min(later - earlier for earlier, later in itertools.pairwise(times)) > 0.02
 
 
-def test_work_of_marked_processes_is_told_from_that_of_others(burner: str) -> None:
-    ours, others = CpuSource([burner]), CpuSource([f"{MARK}=nobody"])
+def test_work_of_our_processes_is_told_from_that_of_others(burner: int) -> None:
+    ours, others = CpuSource(lambda: [burner]), CpuSource(list)
     time.sleep(0.8)
     mine, foreign = ours(), others()
     assert mine.work > 5 * foreign.work
@@ -185,7 +184,7 @@ def test_work_of_marked_processes_is_told_from_that_of_others(burner: str) -> No
     assert mine.cpu_busy == pytest.approx(mine.work + mine.cpu_others)
 
 
-def test_without_marks_the_share_of_others_is_unknown() -> None:
+def test_where_nobody_is_known_to_be_ours_the_share_of_others_is_unknown() -> None:
     source = CpuSource()
     time.sleep(0.05)
     sample = source()
@@ -195,8 +194,10 @@ def test_without_marks_the_share_of_others_is_unknown() -> None:
 
 
 def test_a_process_that_begins_during_sampling_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = CpuSource([f"{MARK}=late"])
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], env={**os.environ, MARK: "late"})
+    pids: list[int] = []
+    source = CpuSource(lambda: pids)
+    process = subprocess.Popen(BURN)
+    pids.append(process.pid)
     try:
         time.sleep(0.5)
         monkeypatch.setattr(source, "_next_search", 0.0)
@@ -207,7 +208,7 @@ def test_a_process_that_begins_during_sampling_is_found(monkeypatch: pytest.Monk
 
 
 def test_sampling_is_light() -> None:
-    source = CpuSource([f"{MARK}=nobody"])
+    source = CpuSource(list)
     begin = time.thread_time()
     for _ in range(50):
         source()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import subprocess
 import sys
 import time
@@ -18,7 +21,8 @@ from pinproof.reasons import Reason, Refusal
 from pinproof.server import Counters, Server, ServerSpec, ready
 
 STUB = (sys.executable, "-S", str(Path(__file__).parent / "stubs" / "engine.py"))
-MARKER = "run/oracle/1"
+RUN = f"test-{os.getpid()}"  # the machine may run other tests, and real runs
+MARKER = f"{RUN}/oracle/1"
 
 Spec = Callable[..., ServerSpec]
 
@@ -135,7 +139,7 @@ def test_the_key_of_the_run_is_needed_and_shown_nowhere(spec: Spec) -> None:
 
 def test_two_servers_that_start_at_once_both_get_true_marks(spec: Spec) -> None:
     slow, quick = spec(name="slow", args=("--start-ms", "1500")), spec(name="quick")
-    with Server.start(slow, "run/oracle/1") as first, Server.start(quick, "run/ours/1") as second:
+    with Server.start(slow, MARKER) as first, Server.start(quick, f"{RUN}/ours/1") as second:
         assert first.port != second.port
         assert first.api_key != second.api_key
         ready(first, second)
@@ -147,9 +151,9 @@ def test_two_servers_that_start_at_once_both_get_true_marks(spec: Spec) -> None:
 def test_the_first_of_several_that_fails_ends_the_wait(spec: Spec) -> None:
     hanging, failing = spec("never-listens", name="hanging"), spec("exits-silently", name="failing")
     with (
-        Server.start(hanging, "run/oracle/1") as first,
-        Server.start(failing, "run/ours/1") as second,
-        pytest.raises(Refusal, match="run/ours/1 ended"),
+        Server.start(hanging, MARKER) as first,
+        Server.start(failing, f"{RUN}/ours/1") as second,
+        pytest.raises(Refusal, match=f"{RUN}/ours/1 ended"),
     ):
         ready(first, second)
 
@@ -226,17 +230,18 @@ def test_a_program_that_is_not_there_is_refused_at_once(spec: Spec) -> None:
 def test_a_dead_engine_behind_a_waiting_front_is_refused_with_the_traceback(spec: Spec) -> None:
     refusal, _ = refused(spec("waits-after-traceback"))
     assert refusal.reason is Reason.SERVER_MEMORY
+    assert "will not become ready" in refusal.message  # and not: was waited for to the limit
     assert "Not enough memory for 24 blocks of KV cache" in refusal.message
 
 
 def test_a_start_without_progress_is_a_stall_and_names_the_last_line(spec: Spec) -> None:
-    refusal, _ = refused(spec("never-listens", stall_timeout_s=0.5))
+    refusal, _ = refused(spec("never-listens", stall_timeout_s=2.5))
     assert refusal.reason is Reason.SERVER_STALLED
     assert "Using STUB attention backend" in refusal.message
 
 
 def test_waiting_lines_are_no_progress(spec: Spec) -> None:
-    refusal, _ = refused(spec("waits-after-traceback", stall_timeout_s=0.5, fatal_grace_s=60))
+    refusal, _ = refused(spec("waits-after-traceback", stall_timeout_s=2.5, fatal_grace_s=60))
     assert "made no progress" in refusal.message
     assert refusal.reason is Reason.SERVER_MEMORY  # the traceback is still the cause
 
@@ -247,7 +252,7 @@ def test_a_start_that_takes_too_long_is_our_limit(spec: Spec) -> None:
 
 
 def test_a_server_that_is_healthy_but_never_answers_is_a_stall(spec: Spec) -> None:
-    refusal, started = refused(spec("hung-post", stall_timeout_s=0.5))
+    refusal, started = refused(spec("hung-post", stall_timeout_s=2.5))
     assert refusal.reason is Reason.SERVER_STALLED
     assert started.marks.first_health_200 is not None
     assert started.marks.first_completion is None
@@ -324,10 +329,10 @@ def test_a_server_that_even_kill_does_not_end_is_refused_but_hides_no_earlier_fa
 ) -> None:
     end = processes.end
     monkeypatch.setattr(processes, "end", lambda marker, grace_s: replace(end(marker, grace_s), left=(12345,)))
-    with pytest.raises(Refusal) as refusal, Server.start(spec(name="one"), "run/oracle/1"):
+    with pytest.raises(Refusal) as refusal, Server.start(spec(name="one"), MARKER):
         pass
     assert refusal.value.reason is Reason.SERVER_SURVIVED
-    with pytest.raises(RuntimeError) as error, Server.start(spec(name="two"), "run/oracle/2"):
+    with pytest.raises(RuntimeError) as error, Server.start(spec(name="two"), f"{RUN}/oracle/2"):
         raise RuntimeError
     assert "12345" in error.value.__notes__[0]
 
@@ -418,3 +423,54 @@ def test_a_series_that_is_new_counts_from_zero() -> None:
 
 def test_a_counter_without_a_declared_type_is_known_by_its_name() -> None:
     assert Counters.parse("n_total 3\ng 4\n").as_record() == {"n_total{}": 3}
+
+
+# the stub itself, which other tests rely on
+
+
+def stream(started: Server, **wish: object) -> list[dict | str]:
+    """The events of a streamed completion; the last is "[DONE]" when the stream is whole."""
+    body = {"model": "subject", "prompt": "hello", "stream": True, "stream_options": {"include_usage": True}, **wish}
+    events: list[dict | str] = []
+    url = f"{started.base_url}/v1/completions"
+    with (
+        contextlib.suppress(httpx.RemoteProtocolError),
+        httpx.stream("POST", url, json=body, headers=started.headers, timeout=20) as answer,
+    ):
+        for line in answer.iter_lines():
+            if line:
+                data = line.removeprefix("data: ")
+                events.append(data if data == "[DONE]" else json.loads(data))
+    return events
+
+
+def test_the_stub_streams_one_token_a_chunk_and_then_the_usage(spec: Spec) -> None:
+    with Server.start(spec(args=("--eos-after", "2")), MARKER) as started:
+        started.wait_ready()
+        *tokens, usage, done = stream(started, max_tokens=4, ignore_eos=True)
+        assert [event["choices"][0]["text"] for event in tokens] == ["a", "b", "c", "d"]
+        assert [event["choices"][0]["finish_reason"] for event in tokens] == [None, None, None, "length"]
+        assert usage["usage"] == {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}
+        assert done == "[DONE]"
+        *tokens, _usage, _done = stream(started, max_tokens=4)
+        assert [event["choices"][0]["finish_reason"] for event in tokens] == [None, "stop"]
+        assert stream(started, max_tokens=2, prompt=[1, 2, 3])[-2]["usage"]["prompt_tokens"] == 3
+
+
+def test_the_stub_spoils_streams_on_demand(spec: Spec) -> None:
+    faults = ("short-outputs=2", "extra-prompt-tokens=3", "cut-stream=3", "empty-first-chunk")
+    with Server.start(spec(*faults), MARKER) as started:
+        started.wait_ready()
+        empty, *tokens, usage, _done = stream(started, max_tokens=5)
+        assert empty["choices"][0]["text"] == ""
+        assert len(tokens) == usage["usage"]["completion_tokens"] == 3
+        assert usage["usage"]["prompt_tokens"] == 8
+        assert stream(started, max_tokens=8)[-1] != "[DONE]"
+
+
+def test_the_stub_knows_its_faults() -> None:
+    page = subprocess.run([*STUB, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "TEST DOUBLE" in page
+    assert "waits-after-traceback" in page
+    wrong = subprocess.run([*STUB, "--port", "1", "--fault", "no-such"], capture_output=True, text=True, check=False)
+    assert (wrong.returncode, "no such fault" in wrong.stderr) == (2, True)

@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
+
 from pinproof import leg, processes, records, sampling, serverlog
 from pinproof.client import Client, Load
 from pinproof.layout import Layout, RowPlace
 from pinproof.legbook import Legbook, LegId
 from pinproof.reasons import Reason, Refusal
-from pinproof.server import Counters, Server, ServerSpec
+from pinproof.server import Counters, Server, ServerSpec, ready
 
 T = TypeVar("T")
 
 MODEL = "subject"
 GRACE_S = 20.0
+# When a server counts as idle: this share of a core over one step, and how long to wait for it.
+IDLE_SHARE, SETTLE_STEP_S, SETTLE_S = 0.1, 0.25, 5.0
 # What a server inherits from whoever runs the workflow; all else is said by the case.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 # Counter of a leg -> name in vLLM's /metrics.
@@ -70,11 +74,11 @@ def up(places: Layout, place: RowPlace, run: str, folder: Path, say: Callable[[s
                 marker=f"{run}/client/1",
             )
         )
-        for server in servers.values():
-            server.wait_ready(every(15, say))
+        ready(*servers.values(), progress=every(15, say))
         client.wait_ready()
-        marks = tuple(f"{processes.MARKER}={run}/{name}/1" for name in (*servers, "client"))
-        sampler = stack.enter_context(sampling.Sampler(sampling.CpuSource(marks)))
+        markers = [f"{run}/{name}/1" for name in (*servers, "client")]
+        source = sampling.CpuSource(lambda: [one.pid for marker in markers for one in processes.members(marker)])
+        sampler = stack.enter_context(sampling.Sampler(source))
         yield Bench(servers, client, sampler, place.folder / "corpus", checkpoint)
 
 
@@ -133,6 +137,7 @@ def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which:
     asked = leg.Asked(cell.prompts, row.recipe.input_tokens, row.recipe.output_tokens)
     server = bench.servers[which.arm]
     result = book.path(which, ".raw.json").absolute()
+    _settle(bench, which.arm)
     load = _load(bench, which.arm, which.corpus, asked, cell.concurrency, result)
     before, offset, begun = server.metrics(), server.log_offset(), time.monotonic()
     bench.client.run(load, timeout_s=row.leg_timeout_s, check=server.check_alive)
@@ -163,6 +168,33 @@ def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which:
         "samples": bench.sampler.summary(begun, ended).as_record(),
     }
     return book.add(which, body, provenance)
+
+
+def _settle(bench: Bench, arm: str) -> None:
+    """Wait until the servers that this leg is not about are idle.
+
+    An engine goes on polling for a second after its last request; on a shared device that second
+    would be taken from the other arm's leg. Bounded: a server that never idles is the leg's to tell.
+    """
+    others = [server for name, server in bench.servers.items() if name != arm]
+    spent, end = _cpu_seconds(others), time.monotonic() + SETTLE_S
+    while time.monotonic() < end:
+        time.sleep(SETTLE_STEP_S)
+        now = _cpu_seconds(others)
+        if now - spent <= IDLE_SHARE * SETTLE_STEP_S:
+            return
+        spent = now
+
+
+def _cpu_seconds(servers: list[Server]) -> float:
+    """CPU time that the servers' trees have used so far, seconds."""
+    total = 0.0
+    for server in servers:
+        for process in processes.members(server.marker):
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                total += times.user + times.system
+    return total
 
 
 def _load(bench: Bench, arm: str, corpus: str, asked: leg.Asked, concurrency: int, result: Path) -> Load:

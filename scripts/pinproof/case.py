@@ -7,32 +7,51 @@ them (`make schemas`), and a test holds the two together.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from pinproof import yamlfile
 from pinproof.reasons import Reason, Refusal
 
 ORACLE = "oracle"
 
+# Folders beside those of the cases, when engines and checkpoints lie in the same root.
+STORE_FOLDERS = ("engines", "checkpoints")
+
 # Ids become file names and pass through the shell of a rule, so they are held to this pattern.
-Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_ID, _SHA256, _LOCAL = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", r"^[0-9a-f]{64}$", r"^[a-z0-9.]+$"
+_PATTERNS = {
+    _ID: "at most 64 letters, digits, dots, hyphens and underscores, the first a letter or a digit",
+    _SHA256: "64 hex digits in lower case",
+    _LOCAL: "lower-case letters, digits and dots",
+}
+Id = Annotated[str, StringConstraints(pattern=_ID)]
+Sha256 = Annotated[str, StringConstraints(pattern=_SHA256)]
+# Fields of a pin block whose versions are compared.
+Version = Literal[
+    "vllm_runtime_version",
+    "vllm_distribution_version",
+    "flashinfer_version",
+    "torch_version",
+    "transformers_version",
+    "nvidia_cutlass_dsl_version",
+]
 Metric = Literal["output_throughput", "median_tpot", "median_ttft"]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Relabel(_Model):
     """How a wheel whose distribution is not called `vllm` is renamed so that vLLM finds itself."""
 
     name: Id = Field(description="distribution name after the relabel")
-    local: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.]+$")] = Field(
+    local: Annotated[str, StringConstraints(pattern=_LOCAL)] = Field(
         description="local version label that is added, without the plus sign"
     )
 
@@ -46,8 +65,9 @@ class Engine(_Model):
     sha256: Sha256 = Field(description="digest of the wheel file that the index serves")
     relabel: Relabel | None = Field(default=None, description="null when the distribution is called vllm")
     locks: dict[Literal["cpu", "index"], str] = Field(
+        min_length=1,
         description="locked requirements with hashes, by torch build: cpu (a +cpu build found in a find-links "
-        "folder or an index that the user names) or index (what the package index serves)"
+        "folder or an index that the user names) or index (what the package index serves)",
     )
 
 
@@ -62,7 +82,7 @@ class Arm(_Model):
     """An engine under measurement."""
 
     pin: str = Field(description="Markdown file with one parity-pin block: the declared identity")
-    compare: dict[str, Literal["exact", "release"]] = Field(
+    compare: dict[Version, Literal["exact", "release"]] = Field(
         default={}, description="how a field of the block is compared; exact where nothing is said"
     )
     engine: Engine = Field(description="where the engine comes from")
@@ -110,6 +130,12 @@ class MetricClaim(_Model):
     tolerance: float = Field(gt=0, lt=1, description="largest move of the ratio that is still called the same")
     baseline: float = Field(default=1.0, gt=0, description="the published ratio")
     baseline_reps: int | None = Field(default=None, gt=0, description="reps behind the baseline; null: it is exact")
+
+    @model_validator(mode="after")
+    def _says_how_exact(self) -> MetricClaim:
+        if self.baseline != 1.0 and "baseline_reps" not in self.model_fields_set:
+            raise ValueError("a baseline needs baseline_reps: the reps behind it, or null if it is exact")
+        return self
 
 
 class Row(_Model):
@@ -172,9 +198,14 @@ class Case(_Model):
     advance: Literal["candidate", "pinned"] = Field(
         description="whether the oracle is a candidate or already the current pin"
     )
-    arms: dict[Id, Arm] = Field(description="engines under measurement, by name; one is called oracle")
+    arms: dict[Id, Arm] = Field(
+        description="engines under measurement, by name; one is called oracle",
+        json_schema_extra={"additionalProperties": False},
+    )
     client: Id = Field(default=ORACLE, description="arm whose environment the load client comes from, for all arms")
-    checkpoints: dict[Id, Checkpoint] = Field(description="subjects, by name")
+    checkpoints: dict[Id, Checkpoint] = Field(
+        description="subjects, by name", json_schema_extra={"additionalProperties": False}
+    )
     device: Device = Field(description="where the case is measured")
     budgets: Budgets = Field(description="checked before anything slow")
     decision: DecisionPlan = Field(default=DecisionPlan(), description="looks and budgets of the decision")
@@ -188,96 +219,146 @@ class Case(_Model):
         raise KeyError(row_id)
 
 
+def json_schema() -> dict[str, Any]:
+    """The published JSON Schema of a case file. What holds between keys (names, lengths) is not in it."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Case.model_json_schema()}
+
+
 def load(path: Path) -> Case:
     """Read and check a case file (YAML). Refusal CASE_INVALID names file, key and what is allowed."""
-    try:
-        value = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
-    except FileNotFoundError:
-        raise Refusal(Reason.CASE_INVALID, "no such file", file=path) from None
-    except UnicodeDecodeError as error:
-        raise Refusal(Reason.CASE_INVALID, f"not UTF-8 text: {error}", file=path) from None
-    except yaml.YAMLError as error:
-        raise Refusal(Reason.CASE_INVALID, f"not YAML: {error}", file=path) from None
-    return parse(value, path)
+    return parse(yamlfile.read(path), path)
 
 
 def parse(value: Any, path: Path) -> Case:
-    """Check a case that is already a value; `path` is named in refusals."""
+    """Check a case that is already a value; `path` is named in refusals.
+
+    A refusal holds all findings: those of single keys, or else those between keys.
+    """
     try:
         case = Case.model_validate(value)
     except ValidationError as error:
-        raise _refusal(error, path) from None
-    _check_names(case, path)
-    _check_lengths(case, path)
+        raise _refusal(path, [_finding(found) for found in error.errors(include_url=False)]) from None
+    if findings := [*_wrong_names(case), *_wrong_lengths(case)]:
+        raise _refusal(path, findings)
     return case
 
 
-def _check_names(case: Case, path: Path) -> None:
+Finding = tuple[str, str]  # dotted key, message
+
+
+def _refusal(path: Path, findings: list[Finding]) -> Refusal:
+    """One refusal for everything that was found, a line each."""
+    (key, message), *others = findings
+    more = "".join(f"\n{path}: {key}: {message}" for key, message in others)
+    return Refusal(Reason.CASE_INVALID, message + more, file=path, key=key)
+
+
+# -- what must hold between keys -----------------------------------------------------------------
+
+
+def _wrong_names(case: Case) -> Iterator[Finding]:
+    arms = f"arms are {', '.join(sorted(case.arms)) or 'none'}"
+    checkpoints = f"checkpoints are {', '.join(sorted(case.checkpoints)) or 'none'}"
+    if case.case in STORE_FOLDERS:
+        yield "case", f"{case.case} is a folder of the store; give the case another name"
     if ORACLE not in case.arms:
-        _refuse(path, "arms", f"no arm is called {ORACLE!r}; arms are {sorted(case.arms)}")
+        yield "arms", f"no arm is called {ORACLE}; {arms}"
     if case.client not in case.arms:
-        _refuse(path, "client", f"no such arm: {case.client!r}; arms are {sorted(case.arms)}")
-    seen: set[str] = set()
+        yield "client", f"no such arm: {case.client}; {arms}"
+    yield from _twice("rows", [row.id for row in case.rows])
     for index, row in enumerate(case.rows):
         key = f"rows[{index}]"
-        if row.id in seen:
-            _refuse(path, f"{key}.id", f"a second row is called {row.id!r}; ids are used once")
-        seen.add(row.id)
         for side in ("numerator", "denominator"):
             if (name := getattr(row, side)) not in case.arms:
-                _refuse(path, f"{key}.{side}", f"no such arm: {name!r}; arms are {sorted(case.arms)}")
+                yield f"{key}.{side}", f"no such arm: {name}; {arms}"
         if row.numerator == row.denominator:
-            _refuse(path, f"{key}.denominator", "an arm is not compared with itself; name two arms")
+            yield f"{key}.denominator", "an arm is not compared with itself; name two arms"
         if row.checkpoint not in case.checkpoints:
-            known = sorted(case.checkpoints)
-            _refuse(path, f"{key}.checkpoint", f"no such checkpoint: {row.checkpoint!r}; checkpoints are {known}")
-        _check_unique(path, f"{key}.cells", [cell.id for cell in row.cells])
-        _check_unique(path, f"{key}.metrics", [metric.name for metric in row.metrics])
+            yield f"{key}.checkpoint", f"no such checkpoint: {row.checkpoint}; {checkpoints}"
+        yield from _twice(f"{key}.cells", [cell.id for cell in row.cells])
+        yield from _twice(f"{key}.metrics", [metric.name for metric in row.metrics])
 
 
-def _check_unique(path: Path, key: str, names: list[str]) -> None:
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        _refuse(path, key, f"named twice: {', '.join(twice)}")
+def _twice(key: str, names: list[str]) -> Iterator[Finding]:
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield key, f"{name} is there twice; each is allowed once"
 
 
-def _check_lengths(case: Case, path: Path) -> None:
+def _wrong_lengths(case: Case) -> Iterator[Finding]:
+    """Requests that are longer than the model, or than what a server is told to take."""
     for index, row in enumerate(case.rows):
-        limit = case.checkpoints[row.checkpoint].positions
         asked = row.recipe.input_tokens + row.recipe.output_tokens
-        if asked > limit:
-            _refuse(
-                path,
-                f"rows[{index}].recipe",
-                f"input_tokens + output_tokens = {asked} tokens, but checkpoint {row.checkpoint!r} "
-                f"has {limit} positions",
-            )
+        limits = {}
+        if row.checkpoint in case.checkpoints:
+            limits[f"checkpoint {row.checkpoint} has {{}} positions"] = case.checkpoints[row.checkpoint].positions
+        for name in (row.numerator, row.denominator):
+            if name in case.arms:
+                arguments = [*row.serve.args, *case.arms[name].serve.args]
+                limits[f"--max-model-len of arm {name} is {{}}"] = _max_model_len(arguments)
+        for text, limit in limits.items():
+            if limit is not None and asked > limit:
+                yield f"rows[{index}].recipe", f"input_tokens + output_tokens is {asked}, but {text.format(limit)}"
 
 
-def _refuse(path: Path, key: str, message: str) -> None:
-    raise Refusal(Reason.CASE_INVALID, message, file=path, key=key)
+def _max_model_len(arguments: list[str]) -> int | None:
+    """The last --max-model-len among a server's arguments; None where there is none in plain digits."""
+    limit = None
+    for word, following in pairwise([*arguments, ""]):
+        name, _, value = word.partition("=")
+        if name == "--max-model-len":
+            limit = int(value or following) if re.fullmatch("[0-9]+", value or following) else None
+    return limit
 
 
-def _refusal(error: ValidationError, path: Path) -> Refusal:
-    """One refusal for all that the models found, a line each, the key as a person would write it."""
-    lines = []
-    for found in error.errors(include_url=False):
-        allowed = _allowed(found["loc"]) if found["type"] == "extra_forbidden" else None
-        message = f"unknown key; allowed are {allowed}" if allowed else _plain(found)
-        lines.append((_dotted(found["loc"]), message))
-    first_key, first_message = lines[0]
-    more = "".join(f"\n{path}: {key}: {message}" for key, message in lines[1:])
-    return Refusal(Reason.CASE_INVALID, first_message + more, file=path, key=first_key)
+# -- findings of single keys, in words -----------------------------------------------------------
+
+_KINDS = {"model_type": "a mapping of keys", "dict_type": "a mapping of keys", "list_type": "a list"}
+
+
+def _finding(found: Mapping[str, Any]) -> Finding:
+    return _dotted(found["loc"]), _plain(found)
 
 
 def _plain(found: Mapping[str, Any]) -> str:
-    message = found["msg"].removeprefix("Value error, ")
-    if found["type"] == "missing":
+    """What is wrong with one key, what is allowed, and what was given."""
+    kind, given = found["type"], found["input"]
+    if kind == "extra_forbidden":
+        return f"unknown key; allowed are {_allowed(found['loc'])}"
+    if kind == "missing":
         return "this key is required"
-    given = found["input"]
-    return f"{message} (got {given!r})" if isinstance(given, str | int | float | bool) else message
+    if kind == "string_pattern_mismatch":
+        message = f"must be {_PATTERNS[found['ctx']['pattern']]}"
+    elif kind in _KINDS:
+        message = f"must be {_KINDS[kind]}"
+    else:
+        message = found["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if kind == "value_error":  # a rule of ours about several keys says all there is to say
+        return message
+    return f"{message} (got {_given(given)}{_hint(kind, given)})"
+
+
+def _given(given: Any) -> str:
+    if given is None:
+        return "nothing"
+    if isinstance(given, dict | list):
+        return "a list" if isinstance(given, list) else "a mapping"
+    text = repr(given) if isinstance(given, str | bool | int | float) else str(given)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _hint(kind: str, given: Any) -> str:
+    """Why a value is of another type than it looks: YAML reads words by their form."""
+    if kind == "string_type" and not isinstance(given, dict | list | None):
+        what = "a number" if isinstance(given, int | float) else "a date"
+        what = "true or false" if isinstance(given, bool) else what
+        return f", which YAML reads as {what}: write it in quotes"
+    if kind in ("int_type", "float_type") and isinstance(given, str):
+        return ", which YAML reads as text: write a plain number without quotes, such as 16 or 0.1 (not 1e-1)"
+    return ""
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:
+    """The key as a person would write it: rows[0].cells[1].prompts."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
@@ -311,16 +392,3 @@ def _resolve(schema: dict, node: dict) -> dict:
     if "$ref" in node:
         return schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
     return node
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML that refuses a key given twice: the second would silently win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for index, key in enumerate(keys):
-            if key in keys[:index]:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is given twice", node.value[index][0].start_mark
-                )
-        return super().construct_mapping(node, deep=deep)

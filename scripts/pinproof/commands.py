@@ -26,7 +26,8 @@ class Finished:
     def ended(self) -> str:
         """How it ended, in words: a signal has a name, not a number."""
         if self.status < 0:
-            return f"was killed by {signal.Signals(-self.status).name}"
+            names = {one.value: one.name for one in signal.Signals}
+            return f"was killed by {names.get(-self.status, f'signal {-self.status}')}"
         return f"exited with {self.status}"
 
 
@@ -35,7 +36,8 @@ def run(
 ) -> Finished:
     """Run a command to its end and append what it prints to `log`.
 
-    `env` is the whole environment; by default the caller's.
+    `env` is the whole environment; by default the caller's. A command that cannot be started ends
+    with status 127, as in a shell.
 
     The command stays in the caller's process group, so that Ctrl-C reaches it; when the caller is
     interrupted the command is ended before the interruption goes on.
@@ -46,9 +48,14 @@ def run(
         stream.write(f"$ {' '.join(words)}\n".encode())
         stream.flush()
         start = stream.tell()
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=cwd, env=env
-        )
+        try:
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=cwd, env=env
+            )
+        except OSError as error:
+            text = f"{error.filename or words[0]}: cannot be started: {error.strerror}\n"
+            stream.write(text.encode())
+            return Finished(words, 127, text)
         try:
             status = process.wait()
         except BaseException:

@@ -17,17 +17,17 @@ def create(folder: Path, lock: Path, wheel: Path, wheel_sha256: str, *, log: Pat
     """Make the environment of an engine in `folder` and return the record that marks it whole.
 
     uv installs what the lock names, each by its hash, then the wheel; bytecode is compiled now, so
-    that no server start pays for it. A half-made folder is removed first. Refusals: ENV_FAILED
-    with the installer's last lines.
+    that no server start pays for it. A half-made folder is removed first. Refusals: WHEEL_DIGEST
+    before anything is touched, ENV_FAILED with the installer's last lines.
     """
+    if records.file_sha256(wheel) != wheel_sha256:
+        raise Refusal(Reason.WHEEL_DIGEST, "the wheel is not the one its record names", file=wheel)
     shutil.rmtree(folder, ignore_errors=True)
     uv = Path(sysconfig.get_path("scripts")) / "uv"
     _run([uv, "venv", "--python", sys.executable, folder], log)
     install = [uv, "pip", "install", "--python", folder / "bin" / "python", "--no-deps", "--compile-bytecode"]
     links = [word for place in layout.find_links() for word in ("--find-links", place)]
     _run([*install, *links, "--require-hashes", "-r", lock], log)
-    if records.file_sha256(wheel) != wheel_sha256:
-        raise Refusal(Reason.WHEEL_DIGEST, "the wheel is not the one its record names", file=wheel)
     _run([*install, wheel], log)
     body = {"lock_sha256": records.file_sha256(lock), "wheel": wheel.name, "wheel_sha256": wheel_sha256}
     return records.write(folder / "pinproof.json", SCHEMA, body, provenance={"python": sys.executable})

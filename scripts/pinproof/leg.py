@@ -52,7 +52,7 @@ def read_raw(path: Path) -> dict[str, Any]:
         raw = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except FileNotFoundError:
         raise Refusal(Reason.CLIENT_FAILED, "the client wrote no result", file=path) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refusal(Reason.CLIENT_FAILED, f"not one whole JSON object: {error}", file=path) from None
     if not isinstance(raw, dict):
         raise Refusal(Reason.CLIENT_FAILED, "not a JSON object", file=path)
@@ -97,30 +97,39 @@ def compiled(kernels: Sequence[str]) -> list[Objection]:
 
 
 def _requests(raw: Mapping[str, Any], asked: Asked) -> list[Objection]:
-    completed, failed = raw.get("completed"), raw.get("failed")
-    if not isinstance(completed, int):
+    completed, failed = _count(raw.get("completed")), _count(raw.get("failed"))
+    if completed is None:
         return [Objection(Reason.REQUESTS_MISSING, "the client does not say how many requests completed")]
+    derived = ""
     if failed is None:  # clients before October 2025 print successes only
-        failed = asked.prompts - completed
+        failed, derived = asked.prompts - completed, " (derived: the client does not say)"
     if completed == asked.prompts and failed == 0:
         return []
-    errors = [text for text in raw.get("errors") or [] if text]
-    counts = ", ".join(f"{errors.count(text)} x {text[:200]!r}" for text in sorted(set(errors))) or "no error text"
-    message = f"{completed} of {asked.prompts} requests completed, {failed} failed: {counts}"
+    errors = raw.get("errors")
+    texts = [str(text) for text in errors if text] if isinstance(errors, list) else []
+    counts = ", ".join(f"{texts.count(text)} x {text[:200]!r}" for text in sorted(set(texts))) or "no error text"
+    message = f"{completed} of {asked.prompts} requests completed, {failed} failed{derived}: {counts}"
     return [Objection(Reason.REQUESTS_FAILED, message)]
 
 
 def _lengths(raw: Mapping[str, Any], asked: Asked) -> list[Objection]:
     found = []
-    inputs, outputs = raw.get("input_lens"), raw.get("output_lens")
+    inputs, outputs = _counts(raw, "input_lens"), _counts(raw, "output_lens")
     if not inputs or not outputs:
         return [Objection(Reason.REQUESTS_MISSING, "the client's output has no token counts of single requests")]
+    if {len(inputs), len(outputs)} != {asked.prompts}:
+        message = f"{len(inputs)} input and {len(outputs)} output token counts for {asked.prompts} requests"
+        found.append(Objection(Reason.REQUESTS_MISSING, message))
     if wrong := [count for count in inputs if count != asked.input_tokens]:
         message = f"{len(wrong)} of {len(inputs)} prompts have not {asked.input_tokens} tokens but {_few(wrong)}"
         found.append(Objection(Reason.INPUT_DIFFERS, message))
     if short := [count for count in outputs if count != asked.output_tokens]:
         message = f"{len(short)} of {len(outputs)} requests got not {asked.output_tokens} tokens but {_few(short)}"
         found.append(Objection(Reason.OUTPUT_SHORT, message))
+    total = _count(raw.get("total_output_tokens"))  # what the client's throughput is made from
+    if total is not None and total != sum(outputs):
+        message = f"the client counts {total} generated tokens in all, {sum(outputs)} request by request"
+        found.append(Objection(Reason.METRICS_DISAGREE, message))
     return found
 
 
@@ -133,8 +142,11 @@ def _witness(raw: Mapping[str, Any], counters: Mapping[str, float | None]) -> li
     found = []
     if hits := counters.get("prefix_cache_hits"):
         found.append(Objection(Reason.PREFIX_HITS, f"{hits:.0f} prompt tokens came from the prefix cache"))
-    pairs = {"generation_tokens": sum(raw.get("output_lens") or []), "prompt_tokens": sum(raw.get("input_lens") or [])}
-    pairs["requests_finished"] = raw.get("completed") or 0
+    pairs = {
+        "generation_tokens": sum(_counts(raw, "output_lens")),
+        "prompt_tokens": sum(_counts(raw, "input_lens")),
+        "requests_finished": _count(raw.get("completed")) or 0,
+    }
     for name, client in pairs.items():
         server = counters.get(name)
         if server is not None and server != client:
@@ -145,6 +157,17 @@ def _witness(raw: Mapping[str, Any], counters: Mapping[str, float | None]) -> li
 
 def _few(counts: Sequence[int]) -> str:
     return ", ".join(str(count) for count in sorted(set(counts))[:5])
+
+
+def _counts(raw: Mapping[str, Any], key: str) -> list[int]:
+    """Token counts of single requests; none at all when one of them is not a number."""
+    values = raw.get(key)
+    counts = [_count(value) for value in values] if isinstance(values, list) else []
+    return [] if None in counts else counts
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _positive(value: Any) -> float | None:

@@ -150,6 +150,11 @@ class Legbook:
         )
 
     def decide(self, plan: equivalence.Plan) -> decision.RowDecision:
-        """Judge the row by all legs so far."""
-        second = self.cells(SECOND) if self.has(SECOND) else None
-        return decision.decide(plan, self.cells(FIRST), second)
+        """Judge the row by all legs so far.
+
+        A second series is asked only about a RED of the first: under a plan that was changed after
+        the data there may be none.
+        """
+        first = self.cells(FIRST)
+        asked = self.has(SECOND) and decision.decide_series(plan, first).outcome is equivalence.Outcome.RED
+        return decision.decide(plan, first, self.cells(SECOND) if asked else None)

@@ -21,7 +21,7 @@ MEANING = {
 def of(verdict: Mapping[str, Any]) -> str:
     """The page of a verdict record, Markdown that reads well as plain text."""
     parts = [
-        f"# {verdict['verdict']}: {verdict['question']}",
+        f"# {verdict['verdict']}: {' '.join(verdict['question'].split())}",
         f"{verdict['verdict']} means: {MEANING[verdict['verdict']]}. The oracle is "
         f"{'a candidate' if verdict['advance'] == 'candidate' else 'the current pin'}.",
         *_why(verdict),
@@ -34,7 +34,7 @@ def of(verdict: Mapping[str, Any]) -> str:
         "## Evidence",
         _table(sorted(verdict["inputs"].items()), ["record", "content digest"]),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _why(verdict: Mapping[str, Any]) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _why(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 def _causes(causes: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(
-        f"- **{cause['subject']}**: {cause['reason']} ({cause['owner']}'s failure). {cause['needs']}"
+        _item(f"**{cause['subject']}**: {cause['reason']} ({cause['owner']}'s failure). {cause['needs']}")
         for cause in causes
     )
 
@@ -94,7 +94,7 @@ def _metrics(row: Mapping[str, Any]) -> str:
                 f"{metric['baseline_ratio']:.3f}",
                 _number(look and metric["baseline_ratio"] * math.exp(look["estimate"]["mean"]), 3),
                 _interval(look, metric),
-                f"{metric['tolerance']:.1%}",
+                _percent(metric["tolerance"]),
                 _noise(found),
                 look["estimate"]["n"] if look else 0,
                 found["outcome"].upper() + (f" ({found['reason']})" if found["reason"] else ""),
@@ -116,7 +116,7 @@ def _interval(look: Mapping[str, Any] | None, metric: Mapping[str, Any]) -> str:
 
 
 def _noise(found: Mapping[str, Any]) -> str:
-    return f"{found['noise']['sd']:.1%}" if found["noise"] else "unknown"
+    return _percent(found["noise"]["sd"]) if found["noise"] else "unknown"
 
 
 def _companions(row: Mapping[str, Any]) -> str:
@@ -130,8 +130,11 @@ def _companions(row: Mapping[str, Any]) -> str:
 
 def _invalid(legs: Mapping[str, Any]) -> str:
     lines = [
-        f"- series {one['id']['series']}, {one['id']['phase']} {one['id']['index'] + 1}, {one['id']['cell']}, "
-        f"{one['id']['arm']}: " + "; ".join(f"{found['message']} [{found['reason']}]" for found in one["objections"])
+        _item(
+            f"series {one['id']['series']}, {one['id']['phase']} {one['id']['index'] + 1}, {one['id']['cell']}, "
+            f"{one['id']['arm']}: "
+            + "; ".join(f"{found['message']} [{found['reason']}]" for found in one["objections"])
+        )
         for one in legs["invalid"]
     ]
     return f"Of {legs['count']} legs these did not count:\n\n" + "\n".join(lines)
@@ -162,7 +165,7 @@ def _where(verdict: Mapping[str, Any]) -> Iterator[str]:
     identity = verdict["device"]["identity"]
     yield _table([[key, value if value is not None else "unknown"] for key, value in identity.items()], ["device", ""])
     lines = [
-        [name, found["kind"], f"{found['parameters']:,}", found["digest"]]
+        [name, found["kind"], _count(found["parameters"]), found["digest"]]
         for name, found in verdict["checkpoints"].items()
     ]
     yield _table(lines, ["checkpoint", "kind", "parameters", "digest"])
@@ -174,5 +177,24 @@ def _number(value: float | None, digits: int | None = None) -> str:
     return f"{value:.{digits}f}" if digits is not None else f"{value:.4g}"
 
 
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _count(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+def _item(text: str) -> str:
+    """An item of a list; what has several lines stays inside it."""
+    return "- " + text.strip().replace("\n", "\n  ")
+
+
 def _table(lines: Sequence[Sequence[Any]], heads: Sequence[str]) -> str:
-    return tabulate(lines, heads, tablefmt="github", disable_numparse=True)
+    cells = [[_cell(value) for value in line] for line in lines]
+    return tabulate(cells, [_cell(head) for head in heads], tablefmt="github", disable_numparse=True)
+
+
+def _cell(value: Any) -> str:
+    """A text as a cell of a GitHub table: on one line, its pipes escaped."""
+    return " ".join(str(value).split()).replace("|", "\\|")

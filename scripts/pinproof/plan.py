@@ -47,8 +47,8 @@ def body(case: Case, place: layout.RowPlace) -> dict[str, Any]:
 
 
 def digest(case: Case, place: layout.RowPlace) -> str:
-    """Digest of the plan that the case states now."""
-    return records.digest(body(case, place))
+    """Content digest of the plan record that the case states now."""
+    return records.content_digest(records.headed("plan", body(case, place)))
 
 
 def order(case: Case, row: Row, index: int) -> tuple[str, str]:

@@ -32,7 +32,8 @@ from pinproof import records
 from pinproof.reasons import Reason, Refusal
 
 MARKER = "PINPROOF_MARKER"
-MACHINE_FOLDER = Path("/tmp/pinproof")  # one for the machine, whatever TMPDIR or HOME say: two would not exclude
+FOLDER = "PINPROOF_MACHINE_FOLDER"  # for tests alone: with two folders one machine has two leases of one device
+MACHINE_FOLDER = Path(os.environ.get(FOLDER, "/tmp/pinproof"))  # one for the machine, whatever TMPDIR or HOME say
 
 _MARKER_FORM = re.compile(r"[\w.:+-]+(/[\w.:+-]+)*")
 _POLL_S = 0.05
@@ -94,7 +95,7 @@ def spawn(
         try:
             process = subprocess.Popen(
                 list(argv),
-                env={**env, MARKER: marker},
+                env={**env, MARKER: marker, FOLDER: str(MACHINE_FOLDER)},
                 cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
@@ -434,12 +435,13 @@ def _belongings(rows: dict[int, _Row], wanted: set[str] | None) -> dict[int, str
 
 
 def _marker_of(pid: int) -> str | None:
-    prefix = f"{MARKER}=".encode()
+    """The marker in a process's environment; None when it says that it belongs to another machine folder."""
     try:
-        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return None
-    return next((entry[len(prefix) :].decode(errors="replace") for entry in entries if entry.startswith(prefix)), None)
+    said = dict(entry.partition("=")[::2] for entry in reversed(entries))
+    return said.get(MARKER) if said.get(FOLDER, str(MACHINE_FOLDER)) == str(MACHINE_FOLDER) else None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -67,17 +68,25 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def headed(schema: str, body: Mapping[str, Any], *, version: int = 1) -> dict[str, Any]:
+    """A record without provenance: what is digested of it.
+
+    `schema` is the record's name, such as "gate"; ValueError when `body` holds the keys `schema`
+    or `provenance`.
+    """
+    if clash := {"schema", PROVENANCE} & set(body):
+        raise ValueError(f"record body holds reserved keys: {sorted(clash)}")
+    return {"schema": {"name": f"pinproof/{schema}", "version": version}, **body}
+
+
 def write(
     path: Path, schema: str, body: Mapping[str, Any], *, version: int = 1, provenance: Mapping[str, Any] | None = None
 ) -> dict:
     """Write one record whole or not at all, and return it as it will be read.
 
-    `schema` is the record's name, such as "gate"; `body` must not hold the keys `schema` or
-    `provenance`. Raises ValueError on NaN or infinity: unknown is null.
+    `schema` and `body` are those of `headed`. Raises ValueError on NaN or infinity: unknown is null.
     """
-    if clash := {"schema", PROVENANCE} & set(body):
-        raise ValueError(f"record body holds reserved keys: {sorted(clash)}")
-    record = {"schema": {"name": f"pinproof/{schema}", "version": version}, **body}
+    record = headed(schema, body, version=version)
     if provenance is not None:
         record[PROVENANCE] = dict(provenance)
     text = json.dumps(record, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -92,10 +101,13 @@ def read(path: Path, schema: str, *, version: int = 1) -> dict:
     (another schema or version).
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        text = path.read_text(encoding="utf-8")
+        record = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except FileNotFoundError:
         raise Refusal(Reason.RECORD_MISSING, f"no {schema} record", file=path) from None
-    except ValueError as error:
+    except OSError as error:
+        raise Refusal(Reason.RECORD_DAMAGED, f"cannot be read: {error.strerror}", file=path) from None
+    except (ValueError, RecursionError) as error:
         raise Refusal(Reason.RECORD_DAMAGED, f"not a whole JSON record: {error}", file=path) from None
     if not isinstance(record, dict):
         raise Refusal(Reason.RECORD_DAMAGED, "not a JSON object", file=path)
@@ -103,6 +115,11 @@ def read(path: Path, schema: str, *, version: int = 1) -> dict:
     if record.get("schema") != expected:
         raise Refusal(Reason.RECORD_FOREIGN, f"schema is {record.get('schema')}, expected {expected}", file=path)
     return record
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _refuse_constant(digits)
 
 
 def _refuse_constant(name: str) -> Any:

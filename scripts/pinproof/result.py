@@ -8,14 +8,15 @@ from typing import Any
 from pinproof import decision, leg, plan, records
 from pinproof.case import Row
 from pinproof.layout import Layout, RowPlace
-from pinproof.legbook import FIRST, SECOND, Legbook
+from pinproof.legbook import FIRST, SECOND, Legbook, LegId
 from pinproof.reasons import Reason, Refusal
 
 
 def of(places: Layout, row_id: str) -> dict[str, Any]:
     """The body of a row's result; `outcome` is pass, red, inconclusive, or failed.
 
-    Refusal RECORD_DAMAGED when a leg is not the one that series.json names.
+    Refusals: RECORD_DAMAGED when a leg is not the one that series.json names, or the client's output
+    is not the one that the leg names; RECORD_MISSING without it.
     """
     place = places.row(row_id)
     series = records.read(place.series, "series")
@@ -33,7 +34,11 @@ def of(places: Layout, row_id: str) -> dict[str, Any]:
         "absolutes": _absolutes(place.row, book),
         "reps": {cell.id: _reps(place.row, book, cell.id) for cell in place.row.cells},
         "legs": {"count": len(series["legs"]), "invalid": _invalid(book), "digest": records.digest(series["legs"])},
-        "plan": {"measured_under": measured_plan, "decided_under": now, "changed_after_data": measured_plan != now},
+        "plan": {
+            "measured_under": measured_plan,
+            "decided_under": now,
+            "changed_after_data": measured_plan and measured_plan != now,
+        },
         "measured": {"digest": place.folder.name, "key": place.key, "versions": _versions(book)},
         "series_digest": records.content_digest(series),
     }
@@ -48,6 +53,12 @@ def _check_legs(series: dict, book: Legbook, place: RowPlace) -> None:
     if book.digests() != series["legs"]:
         message = "the legs are not those that the series names"
         raise Refusal(Reason.RECORD_DAMAGED, message, file=place.legs)
+    for one in book.legs:
+        raw = book.path(LegId(**one["id"]), ".raw.json")
+        if not raw.is_file():
+            raise Refusal(Reason.RECORD_MISSING, "a leg without the output of its client", file=raw)
+        if records.file_sha256(raw) != one["raw_sha256"]:
+            raise Refusal(Reason.RECORD_DAMAGED, "not the output that the leg was read from", file=raw)
 
 
 def _question(row: Row) -> str:

@@ -31,6 +31,9 @@ BUSY = 0.05  # a sample is busy when the work uses at least this share of the de
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
+Find = Callable[[], Collection[int]]  # pids
+
+
 @dataclass(frozen=True)
 class Sample:
     """One reading at `t` (seconds of `time.monotonic`, one clock for every process of a boot).
@@ -185,12 +188,12 @@ class Sampler:
 class CpuSource:
     """Samples of this machine's processor.
 
-    `marks` are environment entries (NAME=value); processes that carry one of them are ours, and so
-    is this process. Without marks nobody's share is known apart: `cpu_others` is None.
+    `ours` tells the pids of the processes that are ours now; this process always is. Without it
+    nobody's share is known apart: `cpu_others` is None.
     """
 
-    def __init__(self, marks: Collection[str] = ()) -> None:
-        self._marks = {mark.encode() for mark in marks}
+    def __init__(self, ours: Find | None = None) -> None:
+        self._find = ours
         self._ours: dict[int, tuple[int, float]] = {}  # pid: start tick, CPU seconds
         self._next_search = 0.0
         self._t = time.monotonic()
@@ -200,7 +203,7 @@ class CpuSource:
     def __call__(self) -> Sample:
         now, machine = time.monotonic(), psutil.cpu_times()
         busy, steal, total = cpu_share(self._machine, machine)
-        ours = min(busy, self._spent() / total) if self._marks else None
+        ours = min(busy, self._spent() / total) if self._find else None
         sample = Sample(
             t=now,
             seconds=now - self._t,
@@ -217,7 +220,7 @@ class CpuSource:
 
     def _spent(self) -> float:
         """CPU seconds that our processes used since the last call."""
-        if not self._marks:
+        if self._find is None:
             return 0.0
         self._search()
         spent, alive = 0.0, {}
@@ -233,28 +236,20 @@ class CpuSource:
         begin = time.monotonic()
         if begin < self._next_search:
             return
-        last = time.clock_gettime(time.CLOCK_BOOTTIME) - (begin - self._t)
-        for pid in psutil.pids():
-            if pid not in self._ours and (pid == os.getpid() or self._marked(pid)) and (stat := _stat(pid)):
-                young = (stat[0] + 1) * _TICK_S > last  # its start is cut to a whole tick
+        for pid in {os.getpid(), *self._find()} - set(self._ours):
+            if stat := _stat(pid):
+                young = stat[0] * _TICK_S > time.clock_gettime(time.CLOCK_BOOTTIME) - (begin - self._t)
                 self._ours[pid] = (stat[0], 0.0 if young else stat[1])
         now = time.monotonic()
         self._next_search = now + max(5.0, 500 * (now - begin))
-
-    def _marked(self, pid: int) -> bool:
-        try:
-            entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
-        return not self._marks.isdisjoint(entries)
 
 
 class NvidiaSource:
     """Samples of an NVIDIA device, with the load of its host beside them."""
 
-    def __init__(self, nvml: Nvml, number: int, marks: Collection[str] = ()) -> None:
+    def __init__(self, nvml: Nvml, number: int, ours: Find | None = None) -> None:
         self._nvml, self._number = nvml, number
-        self._host = CpuSource(marks)
+        self._host = CpuSource(ours)
 
     def __call__(self) -> Sample:
         clocks = self._nvml.clocks(self._number)

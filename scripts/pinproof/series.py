@@ -81,6 +81,7 @@ class _Measuring:
 
     def run(self) -> None:
         case, row = self.places.case, self.place.row
+        self._require_gates()
         if not self.place.plan.exists():
             records.write(self.place.plan, "plan", plan.body(case, self.place))
         self.plan = plan.of(case, row)
@@ -90,6 +91,16 @@ class _Measuring:
         for series in (FIRST, SECOND):
             if self._needs(series):
                 self._run_series(series)
+
+    def _require_gates(self) -> None:
+        """No lease for engines that are not what their pins declare."""
+        for arm in self._arms():
+            gate = records.read(self.places.gate(arm), "gate")
+            if gate["outcome"] != "pass":
+                row = next(row for row in gate["rows"] if row["reason"])
+                read = f"{row['field']} declared {row['declared']}, read {row['measured']}"
+                text = f"identity of {arm}: {read}: {row['text']}"
+                raise Refusal(Reason.from_code(row["reason"]), text, file=self.places.gate(arm))
 
     def _needs(self, series: int) -> bool:
         if series == FIRST:
@@ -113,10 +124,17 @@ class _Measuring:
                 self._run_reps(series)
 
     def _probe(self, run: str) -> None:
-        """The first seconds of a lease: is it the device, and is it ours alone?"""
-        if survivors := [one for one in processes.survivors(run) if not one.owner_alive]:
-            text = "; ".join(f"pid {one.pid} ({one.marker})" for one in survivors)
-            raise Refusal(Reason.SURVIVORS, f"processes of an earlier run: {text}")
+        """The first seconds of a lease: is it the device, and is it ours alone?
+
+        What an earlier run left behind when it was killed is ours: it is reported, then ended.
+        """
+        left = [one for one in processes.survivors(run) if not one.owner_alive]
+        for marker in sorted({one.marker for one in left}):
+            pids = ", ".join(str(one.pid) for one in left if one.marker == marker)
+            self.say(f"an earlier run was killed and left {marker} behind (pids {pids}): ending it")
+            teardown = processes.end(marker, bench.GRACE_S)
+            if not teardown.empty:
+                raise Refusal(Reason.SURVIVORS, f"processes of an earlier run could not be ended: {teardown.left}")
         recorded = records.read(self.places.device, "device")
         facts = device.identify(self.places.case.device.kind)
         if found := device.differences(recorded["identity"], facts.identity, ("recorded", "here")):

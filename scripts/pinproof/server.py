@@ -36,7 +36,11 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """How a server is started. `env` is its whole environment; `argv` holds the placeholder "{port}"."""
+    """How a server is started. `argv` holds the placeholder "{port}".
+
+    `env` is its whole environment, but for VLLM_API_KEY and PYTHONFAULTHANDLER (a crash of native
+    code must leave a word in the log: without one, an engine process was killed from outside).
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -136,7 +140,7 @@ class Server:
             raise Refusal(Reason.SERVER_FOREIGN, f"port {port} is taken before the start ({_holders(port)})")
         argv = [part.replace(PORT, str(port)) for part in spec.argv]
         server = cls(spec, marker, port, f"sk-{secrets.token_urlsafe(24)}", time.monotonic())
-        env = {**spec.env, "VLLM_API_KEY": server.api_key}
+        env = {"PYTHONFAULTHANDLER": "1", **spec.env, "VLLM_API_KEY": server.api_key}
         try:
             with processes.shielded():
                 server._process = processes.spawn(argv, env=env, cwd=spec.cwd, log=spec.log, marker=marker)

@@ -221,9 +221,10 @@ def exit_cause(text: str, status: int | None) -> Cause:
     children = [int(code) for tail in re.findall(r"Failed core proc\(s\): \{([^}]*)\}", text) for code in _CODES(tail)]
     told = [("child exit status", code) for code in children if code] + [("exit status", status)]
     words, code = told[0]
-    vanished = "an engine process ended without a word; " if re.search(r"(exited|died) unexpectedly", text) else ""
-    line = f"no cause in the log; {vanished}{words} {'unknown' if code is None else code}"
-    if code in (-9, 137):
+    vanished = re.search(r"(exited|died) unexpectedly", text) is not None
+    note = "an engine process ended without a word, as one that is killed for memory does; " if vanished else ""
+    line = f"no cause in the log; {note}{words} {'unknown' if code is None else code}"
+    if vanished or code in (-9, 137):  # a crash would have left a word: servers run with PYTHONFAULTHANDLER
         return Cause(Reason.SERVER_KILLED, "killed", line, None)
     if code in (-15, -2, -1, 143, 130):
         return Cause(Reason.SERVER_KILLED, "stopped from outside", line, None)

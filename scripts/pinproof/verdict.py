@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pinproof import decision, plan, records, result
+from pinproof import decision, gate, plan, records, result
 from pinproof.case import ORACLE
 from pinproof.decision import Cause, HardGate
 from pinproof.layout import Layout
 from pinproof.legbook import Legbook
+from pinproof.pin import Pin
 from pinproof.reasons import Reason, Refusal
 
 
 def of(places: Layout) -> dict[str, Any]:
     """The body of verdict.json.
 
-    Every row is judged again from its legs and must come out as its result file says. Refusals:
-    RECORD_MISSING and RECORD_DAMAGED, with the file.
+    Every row is judged again from its legs, every identity from pin and version record, and must come
+    out as its file says. Refusals: RECORD_MISSING and RECORD_DAMAGED, with the file.
     """
-    arms = {name: _arm(places, name) for name in places.case.arms}
+    arms = {name: _arm(places, name) for name in sorted(places.case.arms)}
     results = {row.id: _result(places, row.id) for row in places.case.rows}
     judged = {row_id: _judge(places, row_id, results[row_id], arms) for row_id in results}
     pin = decision.decide_pin(
@@ -47,29 +48,44 @@ def of(places: Layout) -> dict[str, Any]:
 
 def _arm(places: Layout, name: str) -> dict[str, Any]:
     engine = places.engine(name)
-    gate, version = _read(places.gate(name), "gate"), _read(engine.version, "version")
-    if gate["version_digest"] != records.content_digest(version):
+    found, version = _read(places.gate(name), "gate"), records.read(engine.version, "version")
+    if found["version_digest"] != records.content_digest(version):
         raise Refusal(Reason.RECORD_DAMAGED, "the gate looked at another version record", file=places.gate(name))
+    again = {"arm": name, "engine": engine.folder.name, **_compare(places, name, version)}
+    if records.digest(again) != records.digest({key: found.get(key) for key in again}):
+        message = "pin and version record do not lead to what it says"
+        raise Refusal(Reason.RECORD_DAMAGED, message, file=places.gate(name))
     return {
         "engine": engine.folder.name,
         "key": engine.key,
-        "gate": gate,
+        "gate": found,
         "environment": {name: field["value"] for name, field in sorted(version["fields"].items())},
         "distributions": len(version["distributions"]["value"] or []),
-        "version_digest": gate["version_digest"],
+        "version_digest": found["version_digest"],
     }
 
 
-def _identity_gate(name: str, gate: Mapping[str, Any]) -> HardGate:
+def _compare(places: Layout, name: str, version: Mapping[str, Any]) -> dict[str, Any]:
+    """What the gate of an arm must say."""
+    arm = places.case.arms[name]
+    arms = _read(places.pin, "pin")["arms"]
+    if name not in arms:
+        raise Refusal(Reason.RECORD_DAMAGED, f"arm {name} is not in it", file=places.pin)
+    declared = Pin(**{"vllm_commit": None, **arms[name]["fields"]})
+    build = gate.Build(arm.engine.mode, arm.engine.sha256)
+    return gate.as_record(gate.compare(declared, version, arm.compare, build), arm.engine.mode)
+
+
+def _identity_gate(name: str, found: Mapping[str, Any]) -> HardGate:
     """The identity of an arm as a hard gate. Only the oracle is the pin: another arm that is not what
     its block says is a wrong input, and never speaks against the pin."""
     subject = f"identity of {name}"
-    if gate["outcome"] == "pass":
+    if found["outcome"] == "pass":
         return HardGate(subject, True)
-    reason = next(Reason.from_code(row["reason"]) for row in gate["rows"] if row["reason"])
+    reason = next(Reason.from_code(row["reason"]) for row in found["rows"] if row["reason"])
     if name != ORACLE:
         reason = Reason.REFERENCE_IDENTITY
-    return HardGate(subject, None if gate["outcome"] == "unknown" else False, reason)
+    return HardGate(subject, None if found["outcome"] == "unknown" else False, reason)
 
 
 def _result(places: Layout, row_id: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""A TEST DOUBLE of vllm.benchmarks."""

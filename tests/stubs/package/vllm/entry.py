@@ -1,0 +1,38 @@
+"""The console script `vllm` of the TEST DOUBLE: `vllm serve MODEL …` starts the stub engine.
+
+Speed and faults come from the environment, so that a case sets them in `serve.env`:
+STUB_START_MS, STUB_TTFT_MS, STUB_TPOT_MS (milliseconds), STUB_FAULT (faults, see the stub engine,
+with spaces between) and STUB_FAULT_FILE (a file that holds more of them; no fault while there is
+no such file, so that an arm can be healed without a change of its case).
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from vllm import __version__, stub_engine
+
+
+def main():
+    """Understand the command line of `vllm serve` as far as pinproof uses it."""
+    parser = argparse.ArgumentParser(prog="vllm")
+    serve = parser.add_subparsers(required=True).add_parser("serve")
+    serve.add_argument("model")
+    serve.add_argument("--served-model-name", required=True)
+    serve.add_argument("--host", required=True, choices=["127.0.0.1"])
+    serve.add_argument("--port", required=True)
+    args, engine_args = parser.parse_known_args()
+    argv = ["--port", args.port, "--model", args.served_model_name, "--version", __version__]
+    for name in ("start-ms", "ttft-ms", "tpot-ms"):
+        if value := os.environ.get(f"STUB_{name.upper().replace('-', '_')}"):
+            argv += [f"--{name}", value]
+    for fault in faults():
+        argv += ["--fault", fault]
+    stub_engine.main([*argv, "--", args.model, *engine_args])
+
+
+def faults():
+    """What is asked for by the environment, and by the file that it names."""
+    asked = os.environ.get("STUB_FAULT", "").split()
+    file = os.environ.get("STUB_FAULT_FILE")
+    return asked + (Path(file).read_text(encoding="utf-8").split() if file and Path(file).exists() else [])
