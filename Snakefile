@@ -28,7 +28,7 @@ rule verdict:
     input:
         LAYOUT.verdict,
         LAYOUT.page,
-        [place.series for place in ROWS.values()],
+        [file for place in ROWS.values() for file in (place.result, place.series)],
 
 
 rule preflight:

@@ -7,7 +7,7 @@ rule read_device:
     log:
         LOGS / "read_device.log",
     params:
-        declared=records.canonical(CASE.device.model_dump()),
+        declared=records.canonical(CASE.device.declared),
     resources:
         gpu=1,
     shell:

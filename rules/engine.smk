@@ -22,7 +22,9 @@ rule read_metadata:
         "{SCRIPT}/read_metadata.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
 
 
-# The preflight comes first in time and changes nothing about the wheel: hence ancient.
+# The preflight comes first in time and changes nothing about the wheel: hence ancient. A wheel that
+# is there is nobody's output: the preflight of another case in the same folder, or none yet in
+# another checkout, would be another set of inputs, and would build it again.
 rule make_wheel:
     input:
         ancient(LAYOUT.store / "engines/{engine}/metadata.json"),
@@ -31,6 +33,8 @@ rule make_wheel:
         LAYOUT.store / "engines/{engine}/wheel.json",
     log:
         LAYOUT.store / "engines/{engine}/logs/make_wheel.log",
+    wildcard_constraints:
+        engine="|".join(name for name, place in ENGINES.items() if not place.wheel.exists()) or "(?!)",
     shell:
         "{SCRIPT}/make_wheel.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
 
@@ -57,9 +61,12 @@ rule read_version:
         "{SCRIPT}/read_version.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
 
 
+# It depends on the preflight so that a change of what is compared is seen behind make_wheel's ancient
+# inputs (snakemake#4166).
 rule gate_arm:
     input:
         LAYOUT.pin,
+        LAYOUT.preflight,
         lambda wildcards: LAYOUT.engine(wildcards.arm).version,
     output:
         LAYOUT.folder / "arms/{arm}/gate.json",

@@ -3,7 +3,7 @@
 # A failed attempt is a result; the count of them makes the next call try again.
 rule measure_row:
     input:
-        ancient([LAYOUT.gate(arm) for arm in CASE.arms]),
+        lambda wildcards: waited_for([LAYOUT.gate(arm) for arm in CASE.arms], wildcards.row),
         ancient([place.env_marker for place in ENGINES.values()]),
         ancient(LAYOUT.device),
         checkpoint=lambda wildcards: ancient(LAYOUT.checkpoint(CASE.row(wildcards.row).checkpoint)),
@@ -13,16 +13,21 @@ rule measure_row:
         LOGS / "measure_row-{row}-{measured}.log",
     params:
         failed_attempts=lambda wildcards: series.failed_attempts(ROWS[wildcards.row]),
+        asked_for=lambda wildcards: series.asked_for(ROWS[wildcards.row]),
     resources:
         gpu=1,
     shell:
         "{SCRIPT}/measure_row.py --case {CASE_FILE:q} --log {log:q} --row {wildcards.row}"
 
 
-# Tolerances and looks are judged here, so that a changed one re-decides without a leg.
+# Tolerances and looks are judged here, so that a changed one re-decides without a leg. It takes a
+# moment, so it is done again with every gate: behind the ancient inputs of measure_row a change of
+# the plan would go unseen in a call that runs a gate (snakemake#4166).
 rule decide_row:
     input:
         lambda wildcards: ROWS[wildcards.row].series,
+        [LAYOUT.gate(arm) for arm in CASE.arms],
+        LAYOUT.device,
     output:
         LAYOUT.folder / "rows/{row}.json",
     log:

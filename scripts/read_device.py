@@ -4,7 +4,7 @@ from pinproof import cli, device, records
 
 
 def main(task: cli.Task) -> None:
-    declared = task.layout.case.device.model_dump()
+    declared = task.layout.case.device.declared
     facts = device.identify(declared["kind"])
     device.require(declared, facts)
     task.say(f"device: {facts.identity['name']}")

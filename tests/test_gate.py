@@ -9,6 +9,7 @@ from pinproof import gate
 from pinproof.gate import Build, Outcome, Verdict
 from pinproof.pin import Pin, parse_pin
 from pinproof.reasons import Owner, Reason
+from pinproof.version import import_failures
 
 COMMIT = "e126687a9a828d513c01a07cd69f025f27d63280"
 NEW = "0.28.1rc1.dev132+ge126687a9"
@@ -374,7 +375,7 @@ def extension_row(**changes) -> gate.FieldVerdict:
 
 
 def test_swallowed_import_warning_is_not_a_pass():  # C8
-    failures = gate.import_failures("0.32.0\nWARNING 01-01 [x.py:1] Failed to import from vllm._C: ImportError('no')\n")
+    failures = import_failures("0.32.0\nWARNING 01-01 [x.py:1] Failed to import from vllm._C: ImportError('no')\n")
     row = extension_row(import_failures=failures)
     assert (row.verdict, row.reason) == (Verdict.DIFFERS, Reason.EXTENSION_FAILED)
     assert "Failed to import from vllm._C" in row.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.workflow
 
 JUDGE = {"decide_row": 1, "write_verdict": 1, "write_page": 1}
 MEASURE = {"measure_row": 1, **JUDGE}
+CASE = {"read_pin": 1, "run_preflight": 1, "gate_arm": 2, "read_device": 1, **MEASURE}
 NOTHING: dict[str, int] = {}
 
 
@@ -59,6 +61,10 @@ def test_the_preflight_comes_before_any_wheel(fresh: Workplace) -> None:
     assert replace(fresh, store=None).plan("preflight") == {**expected, "preflight": 1}
 
 
+def test_another_checkout_finds_engines_and_checkpoints_in_the_store(fresh: Workplace) -> None:
+    assert fresh.plan("verdict") == CASE
+
+
 # changes of the case
 
 
@@ -78,7 +84,13 @@ def _set(*keys: str | int, value: Any) -> Any:
         pytest.param(_set("rows", 0, "metrics", 0, "tolerance", value=0.4), JUDGE, id="tolerance"),
         pytest.param(_set("rows", 0, "direction", value="two-sided"), JUDGE, id="direction"),
         pytest.param(_set("question", value="Why?"), {"write_verdict": 1, "write_page": 1}, id="question"),
+        pytest.param(_set("case", value="another"), CASE, id="name"),
         pytest.param(_set("rows", 0, "recipe", "output_tokens", value=13), MEASURE, id="recipe"),
+        pytest.param(
+            _set("arms", "oracle", "compare", value={"torch_version": "release"}),
+            {"run_preflight": 1, "gate_arm": 2, **JUDGE},
+            id="how a pin is compared",
+        ),
         pytest.param(_set("rows", 0, "leg_timeout_s", value=601), NOTHING, id="patience"),
     ],
 )
@@ -87,6 +99,16 @@ def test_a_change_of_the_case_plans_what_depends_on_it(
 ) -> None:
     finished.edit(change)
     assert finished.plan("verdict") == expected
+
+
+def test_a_failed_row_is_measured_again_whatever_else_changed(finished: Workplace) -> None:
+    (folder,) = finished.measured
+    series = json.loads((folder / "series.json").read_text())
+    (folder / "series.json").write_text(json.dumps({**series, "outcome": "failed"}))
+    (folder / "attempts" / "000" / "failed.json").touch()
+    assert finished.plan("verdict") == MEASURE
+    finished.edit(_set("arms", "oracle", "compare", value={"torch_version": "release"}))
+    assert finished.plan("verdict") == {"run_preflight": 1, "gate_arm": 2, **MEASURE}
 
 
 def test_comments_and_the_order_of_keys_in_the_case_plan_nothing(finished: Workplace) -> None:
@@ -110,24 +132,24 @@ def test_comments_in_a_lock_and_its_place_plan_nothing(finished: Workplace) -> N
     assert finished.plan("verdict") == NOTHING
 
 
-def test_another_wheel_plans_its_engine_and_its_row_and_nothing_of_the_other_arm(finished: Workplace) -> None:
+def test_another_wheel_plans_its_engine_and_its_row_and_no_engine_of_the_other_arm(finished: Workplace) -> None:
     finished.edit(_set("arms", "oracle", "engine", "version", value="1.2.0"))
     finished.edit(_set("arms", "oracle", "engine", "sha256", value="0" * 64))
-    engine = ("fetch_source", "read_metadata", "make_wheel", "make_env", "read_version", "gate_arm")
-    assert finished.plan("verdict") == {**dict.fromkeys(engine, 1), "run_preflight": 1, **MEASURE}
+    engine = ("fetch_source", "read_metadata", "make_wheel", "make_env", "read_version")
+    assert finished.plan("verdict") == {**dict.fromkeys(engine, 1), "run_preflight": 1, "gate_arm": 2, **MEASURE}
 
 
 def test_a_pin_that_was_gone_back_to_finds_its_engine_and_its_legs(finished: Workplace) -> None:
-    before, legs = finished.case_file.read_text(), finished.legs
+    before, (folder,) = finished.case_file.read_text(), finished.measured
+    files = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
     finished.edit(_set("arms", "oracle", value=finished.material.arm(PREVIOUS)))
     went = finished.run("verdict")
     assert (went.status, finished.verdict["arms"]["oracle"]["environment"]["vllm_runtime_version"]) == (0, "1.0.0+stub")
     assert len(finished.measured) == 2
     finished.case_file.write_text(before)
     planned = finished.plan("verdict")
-    assert set(planned) <= {"read_pin", "run_preflight", "gate_arm", "decide_row", "write_verdict", "write_page"}
-    assert planned["gate_arm"] == planned["decide_row"] == 1
-    assert legs.items() <= finished.legs.items()
+    assert planned == {**JUDGE, "read_pin": 1, "run_preflight": 1, "gate_arm": 2}
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == files
 
 
 # changes of the repository
@@ -180,8 +202,7 @@ def test_prose_around_a_pin_measures_nothing(finished: Workplace) -> None:
     pin = finished.folder / "pin.md"
     pin.write_text(finished.material.pin(ORACLE).read_text() + "\nMore words.\n")
     finished.edit(_set("arms", "oracle", "pin", value=str(pin)))
-    cheap = {"read_pin": 1, "run_preflight": 1, "gate_arm": 2, "write_verdict": 1, "write_page": 1}
-    assert finished.plan("verdict") == cheap
+    assert finished.plan("verdict") == {"read_pin": 1, "run_preflight": 1, "gate_arm": 2, **JUDGE}
 
 
 # a case that cannot be

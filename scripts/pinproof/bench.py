@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +14,7 @@ from typing import TypeVar
 import psutil
 
 from pinproof import leg, processes, records, sampling, serverlog
+from pinproof.case import Placement
 from pinproof.client import Client, Load
 from pinproof.layout import Layout, RowPlace
 from pinproof.legbook import Legbook, LegId
@@ -77,9 +78,38 @@ def up(places: Layout, place: RowPlace, run: str, folder: Path, say: Callable[[s
         ready(*servers.values(), progress=every(15, say))
         client.wait_ready()
         markers = [f"{run}/{name}/1" for name in (*servers, "client")]
+        if cores := places.case.device.placement:
+            place_on_cores(servers.values(), markers[-1], cores)
         source = sampling.CpuSource(lambda: [one.pid for marker in markers for one in processes.members(marker)])
         sampler = stack.enter_context(sampling.Sampler(source))
         yield Bench(servers, client, sampler, place.folder / "corpus", checkpoint)
+
+
+def place_on_cores(servers: Iterable[Server], client: str, cores: Placement) -> None:
+    """Keep API servers and the client on the front's cores, engines and workers on the engine's.
+
+    Left alone on few cores, an engine's polling starves its own API server: tokens then arrive in
+    bursts, and the median TPOT of a leg is anything between 0 and the true one. Refusal
+    CASE_INVALID when the machine has no such core.
+    """
+    front = {process.pid for process in processes.members(client)}
+    for server in servers:
+        front.add(server.process.pid)
+        engine = {process.pid for process in processes.members(server.marker)} - front
+        _pin(engine, cores.engine)
+    _pin(front, cores.front)
+
+
+def _pin(pids: set[int], cores: Sequence[int]) -> None:
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            try:
+                os.sched_setaffinity(int(task.name), cores)
+            except ProcessLookupError:
+                continue  # a thread that ended meanwhile
+            except OSError as error:
+                message = f"cannot compute on cores {list(cores)}: {error.strerror}"
+                raise Refusal(Reason.CASE_INVALID, message, key="device.placement") from None
 
 
 def server_spec(places: Layout, place: RowPlace, arm: str, checkpoint: Path, cache: Path, log: Path) -> ServerSpec:

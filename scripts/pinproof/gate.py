@@ -84,8 +84,7 @@ class Build:
 def compare(pin: Pin, version: Mapping[str, Any], modes: Mapping[str, str], build: Build) -> list[FieldVerdict]:
     """Compare a pin with the body of a version record, one row a field, in the order of a page.
 
-    `modes` says per field "exact" (the default) or "release". Lines of the reader's stderr that
-    `import_failures` finds belong into the record before it is compared.
+    `modes` says per field "exact" (the default) or "release".
     """
     fields = version.get("fields") or {}
     rows = [_commit(pin, fields, build) if pin.vllm_commit else _undeclared("vllm_commit", fields, build.mode)]
@@ -386,11 +385,6 @@ def _extensions(version: Mapping[str, Any]) -> FieldVerdict:
 
 def _is_whole(entry: Mapping[str, Any]) -> bool:
     return entry["size"] is not None and entry["recorded"] in (None, entry["size"])
-
-
-def import_failures(stderr: str) -> list[str]:
-    """The lines of a child's stderr which say that a compiled extension could not be imported."""
-    return [line.strip() for line in stderr.splitlines() if re.search(r"Failed to import from vllm\._", line)]
 
 
 def _import_cause(text: str, fields: Mapping[str, Any]) -> tuple[str, Reason]:

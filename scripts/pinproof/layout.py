@@ -196,9 +196,14 @@ class Layout:
         build = torch_build(self.root, arm)
         if build not in arm.engine.locks:
             allowed = ", ".join(sorted(arm.engine.locks))
+            why = (
+                f"{TORCH_BUILD_VARIABLE} asks for the torch build {build!r}"
+                if os.environ.get(TORCH_BUILD_VARIABLE)
+                else f"this machine takes the torch build {build!r} (no find-links folder has the CPU build of torch)"
+            )
             raise Refusal(
                 Reason.CASE_INVALID,
-                f"{TORCH_BUILD_VARIABLE} asks for the torch build {build!r}, but the locks are for: {allowed}",
+                f"{why}, but the locks are for: {allowed}",
                 file=self.case_file,
                 key=f"arms.{arm_name}.engine.locks",
             )

@@ -73,7 +73,8 @@ def _rows(verdict: Mapping[str, Any]) -> Iterator[str]:
                 f"decided under {plan['decided_under']}."
             )
         yield _metrics(row)
-        yield _companions(row)
+        if companions := _companions(row):
+            yield companions
         if row["legs"]["invalid"]:
             yield _invalid(row["legs"])
 
@@ -142,23 +143,19 @@ def _invalid(legs: Mapping[str, Any]) -> str:
 
 def _identity(verdict: Mapping[str, Any]) -> Iterator[str]:
     for name, arm in verdict["arms"].items():
-        yield f"### {name}: {arm['gate']['outcome'].upper()} (mode {arm['gate']['build_mode']}, engine {arm['engine']})"
+        gate = arm["gate"]
+        yield f"### {name}: {gate['outcome'].upper()} (mode {gate['build_mode']}, engine {arm['engine']})"
         lines = [
-            [
-                row["field"],
-                row["declared"] or "-",
-                row["measured"] or "unknown",
-                row["api"] or "-",
-                row["verdict"],
-                row["text"],
-            ]
-            for row in arm["gate"]["rows"]
+            [row["field"], row["declared"] or "-", row["measured"] or "unknown", row["api"] or "-", row["verdict"]]
+            for row in gate["rows"]
         ]
-        yield _table(lines, ["field", "declared", "read", "by", "verdict", "remark"])
+        yield _table(lines, ["field", "declared", "read", "by", "verdict"])
+        if remarks := [_item(f"{row['field']}: {row['text']}") for row in gate["rows"] if row["text"]]:
+            yield "\n".join(remarks)
+    yield "What else the environments report:"
     names = sorted({name for arm in verdict["arms"].values() for name in arm["environment"]})
     lines = [[name, *(arm["environment"].get(name) or "unknown" for arm in verdict["arms"].values())] for name in names]
-    yield "Environments:"
-    yield _table(lines, ["read", *verdict["arms"]])
+    yield _table(lines, ["field", *verdict["arms"]])
 
 
 def _where(verdict: Mapping[str, Any]) -> Iterator[str]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from pinproof import bench, corpus, decision, device, equivalence, lease, plan, processes, records
 from pinproof.layout import Layout, RowPlace
 from pinproof.legbook import FIRST, SECOND, Legbook, LegId
@@ -29,6 +31,7 @@ def measure(places: Layout, row_id: str, say: Say) -> dict[str, Any]:
     `failed` with its reason. Nothing that was measured before is lost.
     """
     place = places.row(row_id)
+    asked = asked_for(place)
     attempt = _attempt_folder(place)
     try:
         _Measuring(places, place, attempt, say).run()
@@ -38,12 +41,28 @@ def measure(places: Layout, row_id: str, say: Say) -> dict[str, Any]:
         records.write(attempt / "failed.json", "attempt", {"failure": failure})
     else:
         failure = None
-    return _body(places, place, failure)
+    return {**_body(places, place, failure), "asked_for": asked}
 
 
 def failed_attempts(place: RowPlace) -> int:
     """Number of attempts at a row that failed; each makes the next call try again."""
     return len(list(place.attempts.glob("*/failed.json")))
+
+
+def asked_for(place: RowPlace) -> str:
+    """What makes the next call measure on although nothing else changed: a result that stays open
+    and wants more reps, under the plan that it was decided under. Once they are there it stays the same.
+    """
+    try:
+        found = records.read(place.result, "row")
+    except Refusal:
+        found = None
+    if found and (look := found["decision"]["next_look"]):
+        return f"{found['plan']['decided_under'][:16]}:{look}"
+    try:
+        return records.read(place.series, "series")["asked_for"]
+    except Refusal:
+        return ""
 
 
 def _attempt_folder(place: RowPlace) -> Path:
@@ -82,11 +101,11 @@ class _Measuring:
     def run(self) -> None:
         case, row = self.places.case, self.place.row
         self._require_gates()
-        if not self.place.plan.exists():
-            records.write(self.place.plan, "plan", plan.body(case, self.place))
         self.plan = plan.of(case, row)
         self._set_aside_other_boots()
         self.book = Legbook(self.place.legs, row)
+        if not self.book.legs:  # before data; a plan that no leg was taken under is no plan yet
+            records.write(self.place.plan, "plan", plan.body(case, self.place))
         self._write_corpus()
         for series in (FIRST, SECOND):
             if self._needs(series):
@@ -126,17 +145,26 @@ class _Measuring:
     def _probe(self, run: str) -> None:
         """The first seconds of a lease: is it the device, and is it ours alone?
 
-        What an earlier run left behind when it was killed is ours: it is reported, then ended.
+        What an earlier run left behind when it was killed is ours: it is reported, then ended. A
+        process of a run that cannot be looked up is reported only: that run may be alive.
         """
         left = [one for one in processes.survivors(run) if not one.owner_alive]
+        if unknown := [one for one in left if one.owner_alive is None]:
+            text = "; ".join(f"pid {one.pid} ({one.marker})" for one in unknown)
+            raise Refusal(Reason.SURVIVORS, f"processes of a run that left no record here: {text}")
         for marker in sorted({one.marker for one in left}):
             pids = ", ".join(str(one.pid) for one in left if one.marker == marker)
             self.say(f"an earlier run was killed and left {marker} behind (pids {pids}): ending it")
-            teardown = processes.end(marker, bench.GRACE_S)
+            try:
+                teardown = processes.end(marker, bench.GRACE_S)
+            except psutil.AccessDenied:
+                raise Refusal(Reason.SURVIVORS, f"processes of another account's run: {pids} ({marker})") from None
             if not teardown.empty:
                 raise Refusal(Reason.SURVIVORS, f"processes of an earlier run could not be ended: {teardown.left}")
         recorded = records.read(self.places.device, "device")
-        facts = device.identify(self.places.case.device.kind)
+        declared = self.places.case.device.declared
+        facts = device.identify(declared["kind"])
+        device.require(declared, facts)
         if found := device.differences(recorded["identity"], facts.identity, ("recorded", "here")):
             raise Refusal(Reason.DEVICE_OTHER, "; ".join(found), file=self.places.device)
 
@@ -164,8 +192,8 @@ class _Measuring:
                 return
             for cell in self.place.row.cells:
                 if len(self.book.valid(series, "rep", cell.id)) < look:
-                    index = self.book.next_index(series, "rep", cell.id)
-                    arms = plan.order(self.places.case, self.place.row, index)
+                    counted = len(self.book.valid(series, "rep", cell.id))
+                    arms = plan.order(self.places.case, self.place.row, counted)
                     self._run_pair(series, "rep", cell.id, arms, look)
 
     def _run_pair(self, series: int, phase: str, cell: str, arms: tuple[str, str], wanted: int) -> None:

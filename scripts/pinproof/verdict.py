@@ -12,7 +12,9 @@ from pinproof.decision import Cause, HardGate
 from pinproof.layout import Layout
 from pinproof.legbook import Legbook
 from pinproof.pin import Pin
-from pinproof.reasons import Reason, Refusal
+from pinproof.reasons import Owner, Reason, Refusal
+
+_DOUBT = (Owner.INSTRUMENT, Owner.ENVIRONMENT)
 
 
 def of(places: Layout) -> dict[str, Any]:
@@ -78,11 +80,14 @@ def _compare(places: Layout, name: str, version: Mapping[str, Any]) -> dict[str,
 
 def _identity_gate(name: str, found: Mapping[str, Any]) -> HardGate:
     """The identity of an arm as a hard gate. Only the oracle is the pin: another arm that is not what
-    its block says is a wrong input, and never speaks against the pin."""
+    its block says is a wrong input, and never speaks against the pin. Nor does a version that may be
+    another's: a foreign import or a broken environment explains any difference."""
     subject = f"identity of {name}"
     if found["outcome"] == "pass":
         return HardGate(subject, True)
-    reason = next(Reason.from_code(row["reason"]) for row in found["rows"] if row["reason"])
+    reasons = [Reason.from_code(row["reason"]) for row in found["rows"] if row["reason"]]
+    doubts = [reason for reason in reasons if reason.owner in _DOUBT or reason is Reason.IDENTITY_AMBIGUOUS]
+    reason = (doubts or reasons)[0]
     if name != ORACLE:
         reason = Reason.REFERENCE_IDENTITY
     return HardGate(subject, None if found["outcome"] == "unknown" else False, reason)

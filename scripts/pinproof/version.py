@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from pinproof import commands, gate
+from pinproof import commands
 from pinproof.reasons import Reason, Refusal
 
 PROGRAM = Path(__file__).parent / "children" / "read_version.py"
@@ -36,8 +37,13 @@ def read(python: Path, *, log: Path) -> dict[str, Any]:
         except (OSError, ValueError):
             message = f"the version reader {finished.ended} and wrote nothing:\n{finished.tail}"
             raise Refusal(Reason.IDENTITY_UNKNOWN, message, file=log) from None
-    body["import_failures"] = sorted({*body.get("import_failures", ()), *gate.import_failures(finished.output)})
+    body["import_failures"] = sorted({*body.get("import_failures", ()), *import_failures(finished.output)})
     return body
+
+
+def import_failures(output: str) -> list[str]:
+    """The lines of the reader's output which say that a compiled extension could not be imported."""
+    return [line.strip() for line in output.splitlines() if re.search(r"Failed to import from vllm\._", line)]
 
 
 def _environment() -> dict[str, str]:

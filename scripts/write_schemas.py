@@ -1,0 +1,18 @@
+"""config/schemas/: the published JSON Schemas, made from the models that the case is parsed by."""
+
+import json
+from pathlib import Path
+
+from pinproof import case, records
+
+FOLDER = Path(__file__).resolve().parents[1] / "config" / "schemas"
+SCHEMAS = {"case": case.json_schema}
+
+
+def write(folder: Path) -> None:
+    for name, make in SCHEMAS.items():
+        records.write_text(folder / f"{name}.schema.json", json.dumps(make(), indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    write(FOLDER)
