@@ -44,16 +44,17 @@ def preflight_blocked_at(path):
 
 
 def waited_for(files, row):
-    """Inputs that a row waits for and does not depend on: `ancient`, but not for a row that failed.
+    """Inputs that a row waits for and does not depend on: `ancient`, while it is not to be measured again.
 
     Behind an ancient input of a job that will run, Snakemake 9 looks at no other reason to run
     (snakemake#4166), such as one more failed attempt.
     """
     try:
-        failed = records.read(ROWS[row].series, "series")["outcome"] == "failed"
+        found = records.read(ROWS[row].series, "series")
     except Refusal:
-        failed = False
-    return files if failed else ancient(files)
+        return ancient(files)
+    again = found["outcome"] == "failed" or series.asked_for(ROWS[row]) != found.get("asked_for", "")
+    return files if again else ancient(files)
 
 
 wildcard_constraints:

@@ -79,6 +79,11 @@ def test_a_row_measured_with_another_reading_of_an_engine_is_undecided(results: 
     assert verdict["verdict"] == "UNDECIDED"
 
 
+def test_a_row_measured_on_another_device_is_undecided(results: Results) -> None:
+    edit(results.places.device, lambda device: device.update(digest="e" * 64))
+    assert open_causes(results.verdict()) == [("serving", "device-other", "environment")]
+
+
 def test_one_row_that_does_not_pass_is_enough(tmp_path: Path) -> None:
     results = measured(tmp_path, TWO_ROWS)
     assert results.verdict()["verdict"] == "HOLD"

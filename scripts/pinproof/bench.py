@@ -48,6 +48,7 @@ class Bench:
     sampler: sampling.Sampler
     corpus: Path
     tokenizer: Path
+    device_digest: str  # of the device's identity, as read in the first seconds of the lease
 
 
 @contextlib.contextmanager
@@ -82,7 +83,14 @@ def up(places: Layout, place: RowPlace, run: str, folder: Path, say: Callable[[s
             place_on_cores(servers.values(), markers[-1], cores)
         source = sampling.CpuSource(lambda: [one.pid for marker in markers for one in processes.members(marker)])
         sampler = stack.enter_context(sampling.Sampler(source))
-        yield Bench(servers, client, sampler, place.folder / "corpus", checkpoint)
+        yield Bench(
+            servers,
+            client,
+            sampler,
+            place.folder / "corpus",
+            checkpoint,
+            records.read(places.device, "device")["digest"],
+        )
 
 
 def place_on_cores(servers: Iterable[Server], client: str, cores: Placement) -> None:
@@ -94,7 +102,7 @@ def place_on_cores(servers: Iterable[Server], client: str, cores: Placement) -> 
     """
     front = {process.pid for process in processes.members(client)}
     for server in servers:
-        front.add(server.process.pid)
+        front.add(server.pid)
         engine = {process.pid for process in processes.members(server.marker)} - front
         _pin(engine, cores.engine)
     _pin(front, cores.front)
@@ -188,6 +196,7 @@ def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which:
         "raw_sha256": records.file_sha256(result),
         "corpus_sha256": records.file_sha256(load.corpus),
         "engine": places.engine(which.arm).folder.name,
+        "device_digest": bench.device_digest,
         "version_digest": records.content_digest(records.read(places.engine(which.arm).version, "version")),
     }
     provenance = {

@@ -175,6 +175,7 @@ class Layout:
         arms = sorted({row.numerator, row.denominator})
         key = {
             "kind": row.kind,
+            "denominator": row.denominator,
             "engines": {arm: self.engine(arm).folder.name for arm in arms},
             "client": self.engine(self.case.client).folder.name,
             "serve": {arm: self.case.arms[arm].serve.model_dump() for arm in arms},

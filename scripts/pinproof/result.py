@@ -39,7 +39,12 @@ def of(places: Layout, row_id: str) -> dict[str, Any]:
             "decided_under": now,
             "changed_after_data": measured_plan and measured_plan != now,
         },
-        "measured": {"digest": place.folder.name, "key": place.key, "versions": _versions(book)},
+        "measured": {
+            "digest": place.folder.name,
+            "key": place.key,
+            "versions": _versions(book),
+            "devices": _devices(book),
+        },
         "series_digest": records.content_digest(series),
     }
 
@@ -103,6 +108,11 @@ def _reps(row: Row, book: Legbook, cell: str) -> dict[str, Any]:
 
 def _invalid(book: Legbook) -> list[dict[str, Any]]:
     return [{"id": one["id"], "objections": one["objections"]} for one in book.legs if not one["valid"]]
+
+
+def _devices(book: Legbook) -> list[str]:
+    """Digest of the identity of every device that legs were taken on; one, or something is wrong."""
+    return sorted({one["device_digest"] for one in book.legs})
 
 
 def _versions(book: Legbook) -> dict[str, list[str]]:

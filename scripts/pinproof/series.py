@@ -57,10 +57,10 @@ def asked_for(place: RowPlace) -> str:
         found = records.read(place.result, "row")
     except Refusal:
         found = None
-    if found and (look := found["decision"]["next_look"]):
+    if found and found["measured"]["digest"] == place.folder.name and (look := found["decision"]["next_look"]):
         return f"{found['plan']['decided_under'][:16]}:{look}"
     try:
-        return records.read(place.series, "series")["asked_for"]
+        return records.read(place.series, "series").get("asked_for", "")
     except Refusal:
         return ""
 

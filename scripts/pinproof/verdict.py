@@ -112,6 +112,11 @@ def _judge(
     for arm, digests in found["measured"]["versions"].items():
         if digests != [arms[arm]["version_digest"]]:
             return Cause(row_id, Reason.RECORD_FOREIGN, f"its legs were taken with another reading of {arm}'s versions")
+    here = records.read(places.device, "device")["digest"]
+    if [digest for digest in found["measured"]["devices"] if digest != here]:
+        return Cause(
+            row_id, Reason.DEVICE_OTHER, f"its legs were taken on another device; {Reason.DEVICE_OTHER.remedy}"
+        )
     place = places.row(row_id)
     return Legbook(place.legs, place.row).decide(plan.of(places.case, place.row))
 
