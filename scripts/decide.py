@@ -3,23 +3,38 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from pinproof import question
+from pinproof import published, question
 from pinproof.reasons import Refusal
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path, help="YAML or JSON with plan, noise, first and maybe second")
+    parser.add_argument("file", type=Path, help="YAML or JSON: plan, noise, first and maybe second (docs/decision.md)")
+    parser.add_argument(
+        "--published", action="store_true", help="the file holds published ratios: say what each needs to be decidable"
+    )
     parser.add_argument("--json", action="store_true", help="print every figure instead of words")
     arguments = parser.parse_args()
     try:
-        judged = question.answer(question.read(arguments.file))
+        record, words = (of_ratios if arguments.published else of_reps)(arguments.file)
     except Refusal as refusal:
         sys.exit(f"refused: {refusal}")
-    figures = json.dumps(judged.as_record(), indent=1, sort_keys=True)
-    print(figures if arguments.json else "\n".join(question.words(judged)))
+    print(json.dumps(record, indent=1, sort_keys=True) if arguments.json else "\n".join(words))
+
+
+def of_reps(file: Path) -> tuple[Any, Iterable[str]]:
+    judged = question.answer(question.read(file))
+    return judged.as_record(), question.words(judged)
+
+
+def of_ratios(file: Path) -> tuple[Any, Iterable[str]]:
+    record = published.read(file)
+    rows = published.needed(record)
+    return [row.as_record() for row in rows], published.words(record, rows)
 
 
 if __name__ == "__main__":

@@ -82,13 +82,13 @@ def test_why_comes_before_what_to_do_and_the_tables(tmp_path: Path) -> None:
     ]
     assert "- **serving**: regression (target's failure). " in text
     assert "- **identity of previous**: reference-identity (input's failure). " in text
-    assert "## What to do\n\nTake the pin back.\n" in text
+    assert "## What to do\n\nDo not advance the pin to the oracle.\n" in text
 
 
 def test_a_verdict_that_holds_has_nothing_against_it_and_nothing_open(verdict: dict[str, Any]) -> None:
     text = page.of(verdict)
     assert headings(text)[1] == "## What to do"
-    assert "\nKeep the pin.\n" in text
+    assert "\nThe pin may advance to the oracle.\n" in text
 
 
 def test_what_would_decide_it_stays_in_its_item_whatever_its_lines(verdict: dict[str, Any]) -> None:

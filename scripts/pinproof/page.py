@@ -11,6 +11,15 @@ from tabulate import tabulate
 from pinproof import leg
 
 NAMES = {"output_throughput": "output throughput", "median_tpot": "median TPOT", "median_ttft": "median TTFT"}
+AGAIN = "Clear what is open and call the workflow again: only that is done anew."
+TO_DO = {
+    ("HOLD", "pinned"): "Keep the pin.",
+    ("HOLD", "candidate"): "The pin may advance to the oracle.",
+    ("REVERT", "pinned"): "Take the pin back.",
+    ("REVERT", "candidate"): "Do not advance the pin to the oracle.",
+    ("UNDECIDED", "pinned"): AGAIN,
+    ("UNDECIDED", "candidate"): AGAIN,
+}
 MEANING = {
     "HOLD": "every gate passed and every row was shown to be inside its tolerance",
     "REVERT": "the pinned engine itself was shown to be at fault",
@@ -45,11 +54,7 @@ def _why(verdict: Mapping[str, Any]) -> Iterator[str]:
         yield "## Open, and what would decide it"
         yield _causes(verdict["open"])
     yield "## What to do"
-    yield {
-        "HOLD": "Keep the pin.",
-        "REVERT": "Take the pin back.",
-        "UNDECIDED": "Clear what is open and call the workflow again: only that is done anew.",
-    }[verdict["verdict"]]
+    yield TO_DO[verdict["verdict"], verdict["advance"]]
 
 
 def _causes(causes: Sequence[Mapping[str, Any]]) -> str:

@@ -238,7 +238,8 @@ class CpuSource:
             return
         for pid in {os.getpid(), *self._find()} - set(self._ours):
             if stat := _stat(pid):
-                young = stat[0] * _TICK_S > time.clock_gettime(time.CLOCK_BOOTTIME) - (begin - self._t)
+                began = (stat[0] + 1) * _TICK_S  # the kernel rounds it down to a tick
+                young = began > time.clock_gettime(time.CLOCK_BOOTTIME) - (begin - self._t)
                 self._ours[pid] = (stat[0], 0.0 if young else stat[1])
         now = time.monotonic()
         self._next_search = now + max(5.0, 500 * (now - begin))
