@@ -20,7 +20,7 @@ test-fast: $(VENV)/dev check
 check: $(VENV)/dev
 	$(BIN)/ruff check -q
 	$(BIN)/ruff format -q --check
-	$(BIN)/snakefmt -q --check Snakefile rules
+	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --lint
 
 # The markers are written last, so that a half-made environment is made again.

@@ -3,6 +3,10 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 
+# Only with --sdm apptainer: what a machine needs before `make`, as an image.
+container: "docker://docker.io/library/python:3.11-bookworm"
+
+
 # A case given with --configfile stands alone; merged into the default one it would inherit its arms.
 if "case" not in config:
 

@@ -3,5 +3,7 @@ rule make_checkpoint:
         LAYOUT.store / "checkpoints/{checkpoint}.json",
     log:
         LAYOUT.store / "checkpoints/{checkpoint}.log",
+    params:
+        run=command("make_checkpoint"),
     shell:
-        "{SCRIPT}/make_checkpoint.py --case {CASE_FILE:q} --log {log:q} --checkpoint {wildcards.checkpoint}"
+        "{params.run} --log {log:q} --checkpoint {wildcards.checkpoint}"

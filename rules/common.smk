@@ -9,8 +9,6 @@ sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 from pinproof import case, layout, plan, records, series
 from pinproof.reasons import Refusal
 
-# Every script is a small command-line program; only ids and file names pass through the shell.
-SCRIPT = shlex.join([sys.executable, str(Path(workflow.basedir) / "scripts")])
 CASE_FILE = Path(workflow.configfiles[-1])
 
 
@@ -19,12 +17,29 @@ def read_case():
     try:
         declared = case.load(CASE_FILE)
         if case.parse(dict(config), CASE_FILE) != declared:
-            raise WorkflowError(f"a case is one file: edit {CASE_FILE} instead of giving --config or two files")
+            raise WorkflowError(
+                f"a case is one file: edit {CASE_FILE} instead of giving --config or two files"
+            )
         places = layout.Layout(declared, CASE_FILE, Path(workflow.basedir))
         places.rows(), places.engines()
         return declared, places
     except Refusal as refusal:
         raise WorkflowError(str(refusal)) from None
+
+
+def command(script):
+    """The call of a script, a small command-line program. Only ids and file names pass through the shell.
+
+    A function of `output` is a derived parameter, which Snakemake does not track: where the workflow
+    and its interpreter lie changes no result.
+    """
+    words = [
+        sys.executable,
+        str(Path(workflow.basedir) / "scripts" / f"{script}.py"),
+        "--case",
+        str(CASE_FILE),
+    ]
+    return lambda wildcards, output: shlex.join(words)
 
 
 CASE, LAYOUT = read_case()
@@ -53,7 +68,9 @@ def waited_for(files, row):
         found = records.read(ROWS[row].series, "series")
     except Refusal:
         return ancient(files)
-    again = found["outcome"] == "failed" or series.asked_for(ROWS[row]) != found.get("asked_for", "")
+    again = found["outcome"] == "failed" or series.asked_for(ROWS[row]) != found.get(
+        "asked_for", ""
+    )
     return files if again else ancient(files)
 
 
@@ -63,4 +80,3 @@ wildcard_constraints:
     engine="|".join(ENGINES),
     row="|".join(ROWS),
     measured="|".join(place.folder.name for place in ROWS.values()),
-

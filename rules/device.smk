@@ -6,9 +6,10 @@ rule read_device:
         LAYOUT.device,
     log:
         LOGS / "read_device.log",
-    params:
-        declared=records.canonical(CASE.device.declared),
     resources:
         gpu=1,
+    params:
+        run=command("read_device"),
+        declared=records.canonical(CASE.device.declared),
     shell:
-        "{SCRIPT}/read_device.py --case {CASE_FILE:q} --log {log:q}"
+        "{params.run} --log {log:q}"

@@ -7,8 +7,10 @@ rule fetch_source:
         LAYOUT.store / "engines/{engine}/source.json",
     log:
         LAYOUT.store / "engines/{engine}/logs/fetch_source.log",
+    params:
+        run=command("fetch_source"),
     shell:
-        "{SCRIPT}/fetch_source.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+        "{params.run} --log {log:q} --engine {wildcards.engine}"
 
 
 rule read_metadata:
@@ -18,8 +20,10 @@ rule read_metadata:
         LAYOUT.store / "engines/{engine}/metadata.json",
     log:
         LAYOUT.store / "engines/{engine}/logs/read_metadata.log",
+    params:
+        run=command("read_metadata"),
     shell:
-        "{SCRIPT}/read_metadata.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+        "{params.run} --log {log:q} --engine {wildcards.engine}"
 
 
 # The preflight comes first in time and changes nothing about the wheel: hence ancient. A wheel that
@@ -34,9 +38,14 @@ rule make_wheel:
     log:
         LAYOUT.store / "engines/{engine}/logs/make_wheel.log",
     wildcard_constraints:
-        engine="|".join(name for name, place in ENGINES.items() if not place.wheel.exists()) or "(?!)",
+        engine="|".join(
+            name for name, place in ENGINES.items() if not place.wheel.exists()
+        )
+        or "(?!)",
+    params:
+        run=command("make_wheel"),
     shell:
-        "{SCRIPT}/make_wheel.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+        "{params.run} --log {log:q} --engine {wildcards.engine}"
 
 
 rule make_env:
@@ -46,8 +55,10 @@ rule make_env:
         LAYOUT.store / "engines/{engine}/env/pinproof.json",
     log:
         LAYOUT.store / "engines/{engine}/logs/make_env.log",
+    params:
+        run=command("make_env"),
     shell:
-        "{SCRIPT}/make_env.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+        "{params.run} --log {log:q} --engine {wildcards.engine}"
 
 
 rule read_version:
@@ -57,8 +68,10 @@ rule read_version:
         LAYOUT.store / "engines/{engine}/version.json",
     log:
         LAYOUT.store / "engines/{engine}/logs/read_version.log",
+    params:
+        run=command("read_version"),
     shell:
-        "{SCRIPT}/read_version.py --case {CASE_FILE:q} --log {log:q} --engine {wildcards.engine}"
+        "{params.run} --log {log:q} --engine {wildcards.engine}"
 
 
 # It depends on the preflight so that a change of what is compared is seen behind make_wheel's ancient
@@ -73,7 +86,8 @@ rule gate_arm:
     log:
         LOGS / "gate_arm-{arm}.log",
     params:
+        run=command("gate_arm"),
         engine=lambda wildcards: LAYOUT.engine(wildcards.arm).folder.name,
         compare=lambda wildcards: records.canonical(CASE.arms[wildcards.arm].compare),
     shell:
-        "{SCRIPT}/gate_arm.py --case {CASE_FILE:q} --log {log:q} --arm {wildcards.arm}"
+        "{params.run} --log {log:q} --arm {wildcards.arm}"

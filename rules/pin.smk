@@ -6,9 +6,10 @@ rule read_pin:
     log:
         LOGS / "read_pin.log",
     params:
+        run=command("read_pin"),
         pins=records.canonical({name: arm.pin for name, arm in CASE.arms.items()}),
     shell:
-        "{SCRIPT}/read_pin.py --case {CASE_FILE:q} --log {log:q}"
+        "{params.run} --log {log:q}"
 
 
 # A preflight that was blocked is looked at again at every call: what blocked may have gone.
@@ -21,7 +22,10 @@ rule run_preflight:
     log:
         LOGS / "run_preflight.log",
     params:
+        run=command("run_preflight"),
         blocked_at=preflight_blocked_at(LAYOUT.preflight),
-        compare=records.canonical({name: arm.compare for name, arm in CASE.arms.items()}),
+        compare=records.canonical(
+            {name: arm.compare for name, arm in CASE.arms.items()}
+        ),
     shell:
-        "{SCRIPT}/run_preflight.py --case {CASE_FILE:q} --log {log:q}"
+        "{params.run} --log {log:q}"

@@ -3,21 +3,26 @@
 # A failed attempt is a result; the count of them makes the next call try again.
 rule measure_row:
     input:
-        lambda wildcards: waited_for([LAYOUT.gate(arm) for arm in CASE.arms], wildcards.row),
+        lambda wildcards: waited_for(
+            [LAYOUT.gate(arm) for arm in CASE.arms], wildcards.row
+        ),
         ancient([place.env_marker for place in ENGINES.values()]),
         ancient(LAYOUT.device),
-        checkpoint=lambda wildcards: ancient(LAYOUT.checkpoint(CASE.row(wildcards.row).checkpoint)),
+        checkpoint=lambda wildcards: ancient(
+            LAYOUT.checkpoint(CASE.row(wildcards.row).checkpoint)
+        ),
     output:
         LAYOUT.folder / "rows/{row}/{measured}/series.json",
     log:
         LOGS / "measure_row-{row}-{measured}.log",
-    params:
-        failed_attempts=lambda wildcards: series.failed_attempts(ROWS[wildcards.row]),
-        asked_for=lambda wildcards: series.asked_for(ROWS[wildcards.row]),
     resources:
         gpu=1,
+    params:
+        run=command("measure_row"),
+        failed_attempts=lambda wildcards: series.failed_attempts(ROWS[wildcards.row]),
+        asked_for=lambda wildcards: series.asked_for(ROWS[wildcards.row]),
     shell:
-        "{SCRIPT}/measure_row.py --case {CASE_FILE:q} --log {log:q} --row {wildcards.row}"
+        "{params.run} --log {log:q} --row {wildcards.row}"
 
 
 # Tolerances and looks are judged here, so that a changed one re-decides without a leg. It takes a
@@ -33,6 +38,7 @@ rule decide_row:
     log:
         LOGS / "decide_row-{row}.log",
     params:
+        run=command("decide_row"),
         plan=lambda wildcards: records.canonical(plan.body(CASE, ROWS[wildcards.row])),
     shell:
-        "{SCRIPT}/decide_row.py --case {CASE_FILE:q} --log {log:q} --row {wildcards.row}"
+        "{params.run} --log {log:q} --row {wildcards.row}"

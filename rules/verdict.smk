@@ -11,9 +11,10 @@ rule write_verdict:
     log:
         LOGS / "write_verdict.log",
     params:
+        run=command("write_verdict"),
         question=records.canonical([CASE.question, CASE.advance]),
     shell:
-        "{SCRIPT}/write_verdict.py --case {CASE_FILE:q} --log {log:q}"
+        "{params.run} --log {log:q}"
 
 
 rule write_page:
@@ -23,5 +24,7 @@ rule write_page:
         LAYOUT.page,
     log:
         LOGS / "write_page.log",
+    params:
+        run=command("write_page"),
     shell:
-        "{SCRIPT}/write_page.py --case {CASE_FILE:q} --log {log:q}"
+        "{params.run} --log {log:q}"

@@ -223,7 +223,7 @@ def _needed(record: Record, row: PublishedRow, claim: PublishedRatio) -> Needed:
         margin=abs(claim.value - 1),
         repetitions=row.repetitions,
         tolerance=tolerance,
-        most_noise=tolerance / noise_share(plan, metric, NoiseBand(1.0, record.pairs)) / tolerance,
+        most_noise=1 / noise_share(plan, metric, NoiseBand(1.0, record.pairs)),
         needs=tuple(_needs(plan, metric, record, noise) for noise in record.noise),
         parity=tuple(_parity(record, claim)) if claim.reps else (),
     )
@@ -322,8 +322,10 @@ def _table(record: Record, rows: Sequence[Needed]) -> str:
 
 
 def _legend(record: Record) -> Iterator[str]:
-    noise = "; ".join(f"{percent(one.sd)} {one.name} ({one.cited})" for one in record.noise)
-    yield f"- reps: behind the published ratio; unknown counts as 1. Noise recorded: {noise}"
+    noise = ", ".join(f"{percent(one.sd)} {one.name}" for one in record.noise)
+    cited = "; ".join(dict.fromkeys(one.cited for one in record.noise))
+    yield f"- noise: {noise} ({cited})"
+    yield "- reps: those behind the published ratio; unknown counts as 1"
     yield "- most noise: the largest A/A standard deviation at which the tolerance is feasible at 12 reps"
     yield (
         "- at a noise: the least tolerance that is feasible at 12 reps, then what the row's tolerance needs: the "
@@ -331,8 +333,8 @@ def _legend(record: Record) -> Iterator[str]:
     )
     yield "- *: the record gives this noise for other cells only"
     yield (
-        "- the rule itself calls a row infeasible by noise over tolerance, whatever the reps: needs beyond 12 reps "
-        "say what carries the information, not what the rule would start"
+        "- more than 12 reps: what carries as much information as 12 reps of a feasible row; the rule itself goes by "
+        "noise over tolerance, whatever the reps, and starts no such row"
     )
     yield f"- tie band: {percent(record.tie_band.share)} ({record.tie_band.cited})"
 
@@ -365,7 +367,8 @@ def _parity_words(row: Needed) -> Iterator[str]:
         if found.reason:
             text += f" ({found.reason.code})"
         if found.looks:
-            text += f" at {found.looks[-1].n} reps, interval {' to '.join(f'{end:.4f}' for end in found.looks[-1].interval)}"
+            low, high = found.looks[-1].interval
+            text += f" at {found.looks[-1].n} reps, interval {low:.4f} to {high:.4f}"
         if found.next_look:
             text += f", go on to {found.next_look}"
         if found.needed:

@@ -3,7 +3,8 @@
 Run as `python tests/bench/bench_decision.py [RUNS]` (default 20,000 runs a cell). It calls the
 module's own arithmetic, one run at a time; normal noise, an A/A band of 8 pairs drawn anew for
 every run. Error rates are printed with the figure of the design; the exit status is 1 when one
-is off by more than four standard errors of the simulation, or mean reps by more than 5 %.
+is off by more than four standard errors of the simulation, or above the bound that the design
+states by as much (ABOVE), or mean reps off by more than 5 %.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from pinproof.decision import decide_metric
 from pinproof.equivalence import MetricPlan, NoiseBand, Outcome, Plan, noise_share, spending_for, walk
 
 PAIRS = 8
+NOTE = (
+    'Note: the design\'s "1 %, 1 %" is Pocock-type spending, as printed here; at a noise that is as large as the '
+    'tolerance the rule itself spends late ("1 %, 1 %: late spending": another row of figures).'
+)
+# One-sided budgets in percent, false PASS and false RED; beyond the planned noise only false PASS is bounded.
+BUDGETS, BEYOND_PLANNED_NOISE, UNBOUNDED = (5.0, 1.0), (5.7, 100.0), (100.0, 100.0)
 # A rule takes the plan, the A/A band and a run's x values, and gives outcome and reps used.
 Rule = Callable[[Plan, NoiseBand, Sequence[float]], tuple[Outcome, int]]
 
@@ -39,6 +46,7 @@ class Cell:
     today: float = 1.0  # today's noise over that of the A/A band
     published_reps: int | None = None  # the baseline was drawn with this many reps
     declared_reps: int | None = None  # and the plan says so, or says it is exact
+    bounds: tuple[float, float] = BUDGETS  # most false PASS and most false RED that the design allows, percent
 
 
 def fixed_kind(kind: Spending) -> Rule:
@@ -85,7 +93,7 @@ DESIGN = (
     Cell("1 %, 2 %", 0.01, 0.02, POCOCK, (3.4, 0.0, 0.6, 99.9, 4.8)),
     Cell("3 %, 5 %", 0.03, 0.05, POCOCK, (3.5, 0.0, 0.6, 99.0, 6.1)),
     Cell("1 %, 1 %: Pocock type", 0.01, 0.01, POCOCK, (2.7, 0.0, 0.6, 62, 8.4)),
-    Cell("median of 3, 1 %, 2 %", 0.01, 0.02, median_of_three, (50, 0.4, 50, 99.6, 3)),
+    Cell("median of 3, 1 %, 2 %", 0.01, 0.02, median_of_three, (50, 0.4, 50, 99.6, 3), bounds=UNBOUNDED),
     Cell("fixed n = 5, 3 %, 5 %", 0.03, 0.05, own_variance_only, (5.0, 0.0, 1.0, 81, 5), looks=(5,)),
 )
 NONE = (None,) * 5
@@ -95,10 +103,10 @@ BEYOND = (
     Cell("1 %, 2 %: as written", 0.01, 0.02, as_written, NONE),
     Cell("3 %, 5 %: as written", 0.03, 0.05, as_written, NONE),
     Cell("1 %, 1 %: as written", 0.01, 0.01, as_written, NONE),
-    Cell("1 %, 2 %: noise x 1.5", 0.01, 0.02, POCOCK, NONE, today=1.5),
-    Cell("1 %, 2 %: noise x 2", 0.01, 0.02, POCOCK, NONE, today=2.0),
-    Cell("0.3 %, 1 %: noise x 2", 0.003, 0.01, POCOCK, NONE, today=2.0),
-    Cell("0.3 %, 1 %: b = 3 as exact", 0.003, 0.01, POCOCK, NONE, published_reps=3),
+    Cell("1 %, 2 %: noise x 1.5", 0.01, 0.02, POCOCK, NONE, today=1.5, bounds=BEYOND_PLANNED_NOISE),
+    Cell("1 %, 2 %: noise x 2", 0.01, 0.02, POCOCK, NONE, today=2.0, bounds=BEYOND_PLANNED_NOISE),
+    Cell("0.3 %, 1 %: noise x 2", 0.003, 0.01, POCOCK, NONE, today=2.0, bounds=BEYOND_PLANNED_NOISE),
+    Cell("0.3 %, 1 %: b = 3 as exact", 0.003, 0.01, POCOCK, NONE, published_reps=3, bounds=UNBOUNDED),
     Cell("0.3 %, 1 %: b = 3 as written", 0.003, 0.01, as_written, NONE, published_reps=3, declared_reps=3),
 )
 
@@ -139,9 +147,19 @@ def agrees(found: tuple[float, ...], design: tuple[float | None, ...], runs: int
     return design[4] is None or abs(found[4] - design[4]) <= 0.05 * design[4]
 
 
+def is_above(found: tuple[float, ...], bounds: tuple[float, float], runs: int) -> bool:
+    """Is an error rate above its bound by more than four standard errors of the simulation?"""
+    false_pass, _, false_red = found[:3]
+    return any(
+        rate > bound + 4 * math.sqrt(bound * (100 - bound) / runs)
+        for rate, bound in zip((false_pass, false_red), bounds, strict=True)
+    )
+
+
 def main(runs: int) -> int:
     """Print both tables; 1 when the module disagrees with its design."""
     print(f"{runs} runs a cell; found (design)")
+    print(f"{NOTE}\n")
     print("| noise sd, tolerance | false PASS at t | false RED at 0 | false RED at t | PASS at 0 | reps at 0 | |")
     print("|---|---|---|---|---|---|---|")
     off = 0
@@ -152,9 +170,9 @@ def main(runs: int) -> int:
             f"{value:.2f}{unit}" + ("" if stated is None else f" ({stated:g})")
             for value, unit, stated in zip(found, units, cell.design, strict=True)
         ]
-        good = agrees(found, cell.design, runs)
-        off += not good
-        print(f"| {cell.label} | {' | '.join(parts)} | {'' if good else 'OFF'} |", flush=True)
+        mark = "ABOVE" if is_above(found, cell.bounds, runs) else "" if agrees(found, cell.design, runs) else "OFF"
+        off += mark != ""
+        print(f"| {cell.label} | {' | '.join(parts)} | {mark} |", flush=True)
     return 1 if off else 0
 
 
