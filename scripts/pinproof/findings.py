@@ -70,10 +70,11 @@ def _plain(found: Mapping[str, Any], schema: dict, patterns: Mapping[str, str]) 
     if kind == "string_pattern_mismatch" and found["ctx"]["pattern"] in patterns:
         message = f"must be {patterns[found['ctx']['pattern']]}"
     elif kind in _KINDS:
-        message = f"must be {_KINDS[kind]}"
+        several = str(found["loc"][-1:]).startswith(f"('{TAG}")
+        message = f"must be {'a list or a mapping of keys' if several else _KINDS[kind]}"
     else:
         message = re.sub(r"^(Input|String|List|Dictionary|Keys) should", "must", found["msg"])
-        message = message.removeprefix("Value error, ")
+        message = re.sub(r"^Value error, | after validation, not [0-9]+$", "", message)
     if kind == "value_error":  # a rule of ours about several keys says all there is to say
         return message
     return f"{message} (got {_given(given)}{_hint(kind, given)})"
@@ -83,7 +84,8 @@ def _given(given: Any) -> str:
     if given is None:
         return "nothing"
     if isinstance(given, dict | list):
-        return "a list" if isinstance(given, list) else "a mapping"
+        text = "list" if isinstance(given, list) else "mapping"
+        return f"a {text}" if given else f"an empty {text}"
     text = repr(given) if isinstance(given, str | bool | int | float) else str(given)
     return text if len(text) <= 80 else f"{text[:80]}…"
 
