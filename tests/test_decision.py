@@ -20,6 +20,7 @@ from pinproof.decision import (
     CellSeries,
     HardGate,
     Verdict,
+    as_value,
     combine_series,
     decide,
     decide_metric,
@@ -368,14 +369,51 @@ def test_the_unit_of_the_metric_changes_nothing(legs, power):
     assert judge([a / b for a, b in scaled], NO_FLOOR) == judge([a / b for a, b in legs], NO_FLOOR)
 
 
+def is_clear(decision):
+    """No p lies so near its boundary that the last digit of a float decides."""
+    return all(
+        abs(look.pass_p / look.pass_boundary - 1) > 1e-6 and abs(look.red_p / look.red_boundary - 1) > 1e-6
+        for look in decision.looks
+    )
+
+
+def same(one, other):
+    """Two records, equal but for what floats leave in the last digits (also of what should be 0)."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return other == pytest.approx(one, rel=1e-6, abs=1e-12) if isinstance(one, float) else one == other
+
+
+plans = st.fixed_dictionaries(
+    {
+        "baseline_reps": st.sampled_from([None, 3, 30]),
+        "direction": st.sampled_from(list(Direction)),
+        "tolerance": st.sampled_from([0.005, 0.02, 0.05]),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(legs=legs, factor=st.floats(1e-6, 1e6), baseline=st.floats(1e-3, 1e3), fields=plans, sd=st.floats(1e-4, 0.012))
+def test_scaling_legs_or_scaling_ratios_and_baseline_changes_nothing(legs, factor, baseline, fields, sd):
+    noise = NoiseBand(sd, 8)
+    plain = judge([a / b for a, b in legs], noise, metric(**fields))
+    assume(is_clear(plain))
+    in_another_unit = judge([a * factor / (b * factor) for a, b in legs], noise, metric(**fields))
+    assert same(as_value(plain), as_value(in_another_unit))
+    against_another = judge([a / b * baseline for a, b in legs], noise, metric(baseline_ratio=baseline, **fields))
+    assert same({**as_value(plain), "metric": None}, {**as_value(against_another), "metric": None})
+
+
 @settings(max_examples=60, deadline=None)
 @given(legs=legs, baseline=st.floats(0.5, 2), sd=st.floats(0.001, 0.012))
 def test_two_sided_swapping_the_arms_mirrors_the_decision(legs, baseline, sd):
     noise = NoiseBand(sd, 8)
     one = judge([a / b * baseline for a, b in legs], noise, metric(baseline_ratio=baseline))
     other = judge([b / a / baseline for a, b in legs], noise, metric(baseline_ratio=1 / baseline))
-    for look in one.looks:
-        assume(abs(look.pass_p / look.pass_boundary - 1) > 1e-6 and abs(look.red_p / look.red_boundary - 1) > 1e-6)
+    assume(is_clear(one))
     mirrored = {None: None, Side.BELOW: Side.ABOVE, Side.ABOVE: Side.BELOW}
     assert (one.outcome, one.reason, mirrored[one.side]) == (other.outcome, other.reason, other.side)
     for look, mirror in zip(one.looks, other.looks, strict=True):
@@ -389,6 +427,39 @@ def test_reps_added_at_the_mean_never_turn_a_pass_red(values, more):
     assume(before.outcome is PASS)
     at_the_mean = math.exp(before.looks[-1].estimate.mean)
     assert judge(values + [at_the_mean] * more, looks=(len(values) + more,)).outcome is PASS
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    shifts=st.lists(st.floats(-0.4, 0.4), min_size=3, max_size=12),  # in tolerances, as the noise is
+    more=st.integers(1, 12),
+    fields=plans,
+    noise=st.floats(0, 0.4),
+    looks=st.booleans(),
+)
+def test_whatever_has_passed_is_not_turned_red_by_reps_at_its_mean(shifts, more, fields, noise, looks):
+    """At the looks of the plan, and where all reps are looked at once."""
+    noise, one = NoiseBand(noise * fields["tolerance"], 8), metric(**fields)
+    values = [math.exp(shift * fields["tolerance"]) for shift in shifts]
+    before = judge(values, noise, one, **({} if looks else {"looks": (len(values),)}))
+    assume(before.outcome is PASS)
+    added = values + [math.exp(before.looks[-1].estimate.mean)] * more
+    after = judge(added, noise, one, **({} if looks else {"looks": (len(added),)}))
+    assert after.outcome is not RED
+    assert not looks or after.outcome is PASS
+
+
+@settings(max_examples=60, deadline=None)
+@given(values=samples, fields=plans, sd=st.floats(0, 0.02), draw=st.randoms(use_true_random=False))
+def test_the_last_bit_of_a_ratio_changes_no_outcome_and_no_digit_that_counts(values, fields, sd, draw):
+    """Two machines may differ in the last bit of a quotient or of a logarithm."""
+    noise, one = NoiseBand(sd, 8), metric(**fields)
+    plain = judge(values, noise, one)
+    assume(is_clear(plain))
+    assume(all(look.estimate.sd_own > 1e-9 for look in plain.looks))  # a spread, not a remainder of rounding
+    assume(all(abs(look.estimate.sd_own / sd - 1) > 1e-9 for look in plain.looks if sd > 0))  # nor on the floor
+    other = judge([math.nextafter(value, draw.choice([0, 2])) for value in values], noise, one)
+    assert same(as_value(plain), as_value(other))
 
 
 @settings(max_examples=20, deadline=None)
@@ -501,6 +572,61 @@ def test_between_looks_invalid_reps_are_counted_for_the_next_look():
 def test_too_many_invalid_reps_outweigh_a_red():
     row = decide(plan(), {"c1": cell(2, throughput=BELOW)})
     assert (row.outcome, row.reason) == (INCONCLUSIVE, Reason.INVALID_REPS)
+
+
+CELLS, METRICS = ("c1", "c4"), ("throughput", "ttft")
+GRID = plan(*(metric(name, cell=place) for place in CELLS for name in METRICS))
+
+
+def grid(values):
+    """Both cells with both metrics, four lists of ratios."""
+    ours = iter(values)
+    return {place: cell(**{name: next(ours) for name in METRICS}) for place in CELLS}
+
+
+kinds = st.lists(st.sampled_from([INSIDE, BELOW, ABOVE, OPEN, [1.0, None, 1.0]]), min_size=4, max_size=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values=kinds, draw=st.randoms(use_true_random=False))
+def test_the_order_of_metrics_and_of_cells_changes_nothing(values, draw):
+    plain = decide(GRID, grid(values))
+    shuffled = draw.sample(GRID.metrics, 4)
+    cells = dict(draw.sample(list(grid(values).items()), 2))
+    other = decide(dataclasses.replace(GRID, metrics=tuple(shuffled)), cells)
+    place = {one.metric.key: one for one in other.first.metrics}
+    assert [place[one.key] for one in GRID.metrics] == list(plain.first.metrics)
+    bare = [dataclasses.replace(row, first=None) for row in (plain, other)]
+    assert bare[0] == bare[1]
+
+
+def without(cells, place, name, what):
+    """The cells with something of one metric in one cell unknown."""
+    there = cells[place]
+    if what == "cell":
+        return {key: value for key, value in cells.items() if key != place}
+    if what == "metric":
+        there = dataclasses.replace(there, ratios={key: v for key, v in there.ratios.items() if key != name})
+    elif what == "reps":
+        there = dataclasses.replace(there, ratios={**there.ratios, name: []})
+    elif what == "band":
+        there = dataclasses.replace(there, noise={**there.noise, name: None})
+    else:
+        there = dataclasses.replace(there, ratios={**there.ratios, name: [*there.ratios[name][:2], what]})
+    return {**cells, place: there}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=kinds,
+    place=st.sampled_from(CELLS),
+    name=st.sampled_from(METRICS),
+    what=st.sampled_from(["cell", "metric", "reps", "band", None, math.nan, math.inf, 0.0]),
+)
+def test_nothing_unknown_in_a_row_ever_passes_nor_holds_a_pin(values, place, name, what):
+    row = decide(GRID, without(grid(values), place, name, what))
+    assert row.outcome is not PASS
+    assert decide_pin({"a": GREEN, "b": row}, [GATE]).verdict is not Verdict.HOLD
 
 
 # --- a RED must recur
@@ -693,7 +819,9 @@ def test_a_discharge_excuses_from_measuring_but_not_from_a_measurement():
 @given(order=st.permutations(["a", "b", "c", "d"]))
 def test_the_order_of_rows_changes_nothing(order):
     rows = {"a": GREEN, "b": TWICE_RED, "c": row(BELOW), "d": None}
-    assert decide_pin({name: rows[name] for name in order}, [GATE]) == decide_pin(rows, [GATE])
+    shuffled, plain = decide_pin({name: rows[name] for name in order}, [GATE]), decide_pin(rows, [GATE])
+    assert shuffled == plain
+    assert json.dumps(shuffled.as_record(), sort_keys=True) == json.dumps(plain.as_record(), sort_keys=True)
 
 
 # --- plans

@@ -218,3 +218,18 @@ def test_too_large_a_share_of_invalid_reps_ends_a_row(quiet: Path) -> None:
 def test_a_noisy_row_is_infeasible_before_any_rep(folder: Path) -> None:
     noise(folder, 1.2, 0.8, 1.2, 0.8)
     assert decide(folder) == (Outcome.INCONCLUSIVE, Reason.INFEASIBLE, False)
+
+
+def test_what_an_interruption_left_is_kept_elsewhere_and_its_place_is_taken_again(folder: Path, tmp_path: Path) -> None:
+    rep(folder, 0)
+    lone = LegId(FIRST, "rep", "c1", 1, 0, ARMS[0])
+    add_leg(book(folder), lone)
+    here = book(folder)
+    here.set_aside_interrupted(tmp_path / "aside")
+    assert here.next_index(FIRST, "rep", "c1") == 1
+    assert book(folder).digests().keys() == here.digests().keys()
+    assert lone.name not in here.digests()
+    assert sorted(path.name for path in (tmp_path / "aside").iterdir()) == [
+        f"{lone.name}.json",
+        f"{lone.name}.raw.json",
+    ]

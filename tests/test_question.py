@@ -103,7 +103,7 @@ def test_it_is_the_decision_of_the_rule(file: Path) -> None:
         ({"first": None}, "CONTINUE: not known yet; go on to 3 reps."),
         (
             {"noise": {"c1": {"throughput": QUIET, "tpot": {"sd": 0.03, "pairs": 8}}}, "first": None},
-            "INCONCLUSIVE: shown neither inside nor outside; infeasible: more prompts a leg, or a wider tolerance.",
+            "INCONCLUSIVE: shown neither inside nor outside: too much noise for the tolerance.",
         ),
         (
             {"first": {"c1": {"throughput": [0.98, 1.01, 0.95] * 4, "tpot": INSIDE * 4}}},
@@ -177,6 +177,15 @@ def test_a_red_says_on_which_side_and_a_confirmed_one_that_it_is(file: Path) -> 
     assert [line for line in lines if line.endswith(": wholly outside")]
 
 
+def test_the_interval_of_a_red_is_the_one_that_lies_outside(file: Path) -> None:
+    _, _, _, measured, *_ = told(file, value(first={"c1": {"throughput": OUTSIDE, "tpot": INSIDE}}))
+    logs = [math.log(ratio) for ratio in OUTSIDE]
+    mean, own = sum(logs) / 3, stats.tvar(logs)
+    half = stats.t.isf(0.0035737, 9) * math.sqrt((7 * 0.002**2 + 2 * own) / 9 / 3)
+    low, high = math.exp(mean - half), math.exp(mean + half)
+    assert measured == f"  measured: 0.9000 (-10.00 %), interval {low:.4f} to {high:.4f}: wholly outside"
+
+
 def test_a_red_that_does_not_recur_is_told_with_both_series(file: Path) -> None:
     series = [{"c1": {"throughput": ratios, "tpot": INSIDE}} for ratios in (OUTSIDE, INSIDE)]
     lines = told(file, value(first=series[0], second=series[1]))
@@ -186,7 +195,7 @@ def test_a_red_that_does_not_recur_is_told_with_both_series(file: Path) -> None:
 
 def test_a_hopeless_metric_says_that_it_was_stopped(file: Path) -> None:
     content = value(first={"c1": {"throughput": [0.98, 1.1, 0.87, 1.0], "tpot": [*INSIDE, 1.0]}})
-    assert "- c1 throughput: INCONCLUSIVE after 4 reps, stopped as hopeless (noise)" in told(file, content)
+    assert "- c1 throughput: INCONCLUSIVE after 3 reps (of 4 given), stopped as hopeless (noise)" in told(file, content)
 
 
 def test_no_worse_is_told_with_the_one_bound_that_counts(file: Path) -> None:

@@ -84,8 +84,7 @@ def _given(given: Any) -> str:
     if given is None:
         return "nothing"
     if isinstance(given, dict | list):
-        text = "list" if isinstance(given, list) else "mapping"
-        return f"a {text}" if given else f"an empty {text}"
+        return "a mapping" if isinstance(given, dict) else "a list" if given else "an empty list"
     text = repr(given) if isinstance(given, str | bool | int | float) else str(given)
     return text if len(text) <= 80 else f"{text[:80]}…"
 

@@ -108,6 +108,20 @@ class Legbook:
     def _whole(self, series: int, phase: Phase, cell: str) -> list[Pair]:
         return [pair for pair in self.pairs(series, phase, cell).values() if len(pair) == 2]
 
+    def set_aside_interrupted(self, folder: Path) -> None:
+        """Move legs whose pair was interrupted to `folder`: they are kept, and their place is taken again."""
+        lone = [one for one in self._legs.values() if not self._pair_is_whole(one["id"])]
+        for record in lone:
+            which = LegId(**record["id"])
+            folder.mkdir(parents=True, exist_ok=True)
+            for ending in (".raw.json", ".log", ".json"):
+                if (path := self.path(which, ending)).exists():
+                    path.rename(folder / path.name)
+            del self._legs[which.name]
+
+    def _pair_is_whole(self, which: Mapping[str, Any]) -> bool:
+        return len(self.pairs(which["series"], which["phase"], which["cell"])[which["index"]]) == 2
+
     def noise(self) -> dict[str, dict[str, equivalence.NoiseBand | None]]:
         """The A/A bands by cell and metric. They belong to the first series and serve the second too."""
         return {

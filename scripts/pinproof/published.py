@@ -314,7 +314,7 @@ def _table(record: Record, rows: Sequence[Needed]) -> str:
             row.repetitions or "unknown",
             percent(row.tolerance),
             percent(_down(row.most_noise)),
-            *(_needs_words(one) for one in row.needs),
+            *(in_words(one) for one in row.needs),
         ]
         for row in rows
     ]
@@ -347,7 +347,8 @@ def _margin(row: Needed) -> str:
     return f"{100 * row.margin:.1f} %"
 
 
-def _needs_words(one: Needs) -> str:
+def in_words(one: Needs) -> str:
+    """The least tolerance, rounded up, and what the tolerance that was asked needs."""
     return f"{percent(_up(one.least_tolerance))}: {_way(one)}{'' if one.recorded else ' *'}"
 
 

@@ -242,6 +242,7 @@ MEANING = {
     Outcome.INCONCLUSIVE: "shown neither inside nor outside",
     Outcome.CONTINUE: "not known yet",
 }
+_TOO_NOISY = {Reason.NOISE: "reps planned", Reason.INFEASIBLE: "tolerance"}
 
 
 def words(judged: RowDecision) -> Iterator[str]:
@@ -261,8 +262,8 @@ def _meaning(judged: RowDecision) -> str:
     if judged.outcome is Outcome.CONTINUE:
         which = " of the second series" if judged.second else ""
         return f"{text}; go on to {judged.next_look} reps{which}"
-    if judged.reason is Reason.NOISE:
-        return f"{text}: too much noise for the reps planned"
+    if judged.reason in _TOO_NOISY:
+        return f"{text}: too much noise for the {_TOO_NOISY[judged.reason]}"
     return f"{text}; {judged.reason.code}: {judged.reason.remedy}" if judged.reason else text
 
 

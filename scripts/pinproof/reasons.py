@@ -41,10 +41,32 @@ class Reason(Enum):
     )
     SOURCE_DIRTY = ("source-dirty", Owner.INPUT, "git stash or commit the changes")
     SOURCE_MISSING = ("source-missing", Owner.INPUT, "stage the named repository")
+    SOURCE_INVALID = (
+        "source-invalid",
+        Owner.INPUT,
+        "give a whole git clone, git bundle or released source archive of the declared commit",
+    )
     BUILD_REQUIREMENT = ("build-requirement", Owner.INPUT, "add the named build requirement to the lock")
     BUILD_KILLED = ("build-killed", Owner.ENVIRONMENT, "lower MAX_JOBS: a compiler was killed, most likely for memory")
     BUILD_FAILED = ("build-failed", Owner.TARGET, "read the first error of the build log")
     BUILD_NETWORK = ("build-network", Owner.ENVIRONMENT, "stage the repository that the build wanted to clone")
+    BUILD_TORCH = (
+        "build-torch",
+        Owner.INPUT,
+        "lock a build of torch for the declared target into the build environment, or correct the target",
+    )
+    BUILD_ARCHITECTURE = (
+        "build-architecture",
+        Owner.TARGET,
+        "declare an architecture that this version builds for, or take a newer toolkit",
+    )
+    BUILD_TIME = ("build-time", Owner.INPUT, "ask for a longer lease: the build was timed on this device")
+    BUILD_INCOMPLETE = ("build-incomplete", Owner.TARGET, "read in the build log why the named file was not made")
+    BUILD_OTHER_BINARIES = (
+        "build-other-binaries",
+        Owner.INPUT,
+        "name the wheel that the binaries are to be taken from",
+    )
     TOOLCHAIN_MISMATCH = ("toolchain-mismatch", Owner.ENVIRONMENT, "use the toolkit that torch was built with")
     DISK_SHORT = ("disk-short", Owner.ENVIRONMENT, "free the named amount of disk")
     MEMORY_SHORT = ("memory-short", Owner.ENVIRONMENT, "free memory, or lower what the case reserves")

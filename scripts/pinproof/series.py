@@ -104,6 +104,7 @@ class _Measuring:
         self.plan = plan.of(case, row)
         self._set_aside_other_boots()
         self.book = Legbook(self.place.legs, row)
+        self.book.set_aside_interrupted(self.attempt / "interrupted")
         if not self.book.legs:  # before data; a plan that no leg was taken under is no plan yet
             records.write(self.place.plan, "plan", plan.body(case, self.place))
         self._write_corpus()
@@ -186,7 +187,7 @@ class _Measuring:
         while True:
             judged = self.book.decide(self.plan)
             of_series = judged.first if series == FIRST else judged.second
-            look = of_series.next_look if of_series else self.plan.looks[0]
+            look = judged.next_look if of_series else self.plan.looks[0]
             if judged.outcome is not equivalence.Outcome.CONTINUE and not (series == SECOND and of_series is None):
                 self.say(f"series {series} ends: {judged.outcome}")
                 return
@@ -217,20 +218,24 @@ class _Measuring:
         folder = self.place.folder / "corpus"
         row = self.place.row
         tokenizer = self.places.checkpoint(row.checkpoint).with_suffix("") / "tokenizer.json"
-        if (folder / corpus.MANIFEST).exists():
-            corpus.verify(folder, tokenizer)
+        wanted = self._corpus_legs()
+        if (folder / corpus.MANIFEST).exists() and corpus.verify(folder, tokenizer).legs.keys() >= wanted.keys():
             return
-        legs: dict[str, int] = {}
+        self.say(f"writing the prompts of {len(wanted)} legs")
+        corpus.make_corpus(tokenizer, seed=0, legs=wanted, input_tokens=row.recipe.input_tokens).write(folder)
+
+    def _corpus_legs(self) -> dict[str, int]:
+        """Number of prompts of every leg that the plan may come to, by the key of its file."""
+        row = self.place.row
+        legs: dict[str, int] = {f"warmup-{cell.id}": row.recipe.warmup_prompts for cell in row.cells}
         for cell in row.cells:
-            legs[f"warmup-{cell.id}"] = row.recipe.warmup_prompts
             for index in range(self._most_pairs(self.places.case.decision.noise_pairs)):
                 for position in (0, 1):
                     legs[LegId(FIRST, "noise", cell.id, index, position, "").corpus] = cell.prompts
             for index in range(self._most_pairs(self.plan.looks[-1])):
                 for series in (FIRST, SECOND):
                     legs[LegId(series, "rep", cell.id, index, 0, "").corpus] = cell.prompts
-        self.say(f"writing the prompts of {len(legs)} legs")
-        corpus.make_corpus(tokenizer, seed=0, legs=legs, input_tokens=row.recipe.input_tokens).write(folder)
+        return legs
 
     def _set_aside_other_boots(self) -> None:
         """Legs of two boots are not mixed: those of another boot are kept with the attempt."""

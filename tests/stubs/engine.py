@@ -339,6 +339,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _head(self, status: int, kind: str, *, length: int | None = None, chunked: bool = False) -> None:
         self.send_response(status)
+        self.send_header("X-Stub-Ttft-Ms", str(self.engine.args.ttft_ms))
+        self.send_header("X-Stub-Tpot-Ms", str(self.engine.args.tpot_ms))
         self.send_header("Content-Type", kind)
         if chunked:
             self.send_header("Transfer-Encoding", "chunked")
