@@ -23,7 +23,7 @@ def refused(key: str, value: Any) -> list[str]:
     refusal = refusal_of(case.parse, case_value({key: value}), FILE)
     assert refusal.reason is Reason.CASE_INVALID
     *lines, remedy = str(refusal).splitlines()
-    assert remedy == "  remedy: correct the key in the case file  [case-invalid, input]"
+    assert remedy == "  remedy: correct the key in that file  [case-invalid, input]"
     return lines
 
 

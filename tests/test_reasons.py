@@ -33,7 +33,7 @@ def test_a_regression_and_an_identity_are_the_target_s_the_rest_of_the_decision_
 def test_a_refusal_says_file_key_message_and_remedy() -> None:
     refusal = Refusal(Reason.CASE_INVALID, "this key is required", file="case.yaml", key="rows[0].id")
     assert str(refusal) == (
-        "case.yaml: rows[0].id: this key is required\n  remedy: correct the key in the case file  [case-invalid, input]"
+        "case.yaml: rows[0].id: this key is required\n  remedy: correct the key in that file  [case-invalid, input]"
     )
 
 

@@ -225,7 +225,7 @@ def test_a_bad_case_is_refused_before_any_job_with_file_key_and_remedy(fresh: Wo
     call = fresh.run("verdict")
     assert call.status == 1
     assert f"{fresh.case_file}: {key}: " in call.output
-    assert "remedy: correct the key in the case file" in call.output
+    assert "remedy: correct the key in that file" in call.output
     assert "Traceback" not in call.output
     assert not fresh.results.exists()
 

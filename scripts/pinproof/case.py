@@ -7,16 +7,16 @@ them (`make schemas`), and a test holds the two together.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import packaging.version
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from pinproof import yamlfile
-from pinproof.reasons import Reason, Refusal
+from pinproof.findings import Finding, Strict, check, refusal
 
 ORACLE = "oracle"
 
@@ -44,11 +44,7 @@ Version = Literal[
 Metric = Literal["output_throughput", "median_tpot", "median_ttft"]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class Relabel(_Model):
+class Relabel(Strict):
     """How a wheel whose distribution is not called `vllm` is renamed so that vLLM finds itself."""
 
     name: Id = Field(description="distribution name after the relabel")
@@ -57,7 +53,7 @@ class Relabel(_Model):
     )
 
 
-class Engine(_Model):
+class Engine(Strict):
     """An engine in mode `index`: a released wheel, by version and digest."""
 
     mode: Literal["index"] = Field(description="where the wheel comes from: a package index")
@@ -81,21 +77,21 @@ class Engine(_Model):
         return version
 
 
-class Placement(_Model):
+class Placement(Strict):
     """Which cores the processes of a CPU server compute on once it is ready."""
 
     front: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="API server and load client")
     engine: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="engine and workers")
 
 
-class Serve(_Model):
+class Serve(Strict):
     """How a server is started: arguments and environment, never through a shell."""
 
     args: list[str] = Field(default=[], description="arguments after `vllm serve MODEL`")
     env: dict[str, str] = Field(default={}, description="environment variables of the server")
 
 
-class Arm(_Model):
+class Arm(Strict):
     """An engine under measurement."""
 
     pin: str = Field(description="Markdown file with one parity-pin block: the declared identity")
@@ -106,7 +102,7 @@ class Arm(_Model):
     serve: Serve = Field(default=Serve(), description="what this arm's server needs besides the row's arguments")
 
 
-class Checkpoint(_Model):
+class Checkpoint(Strict):
     """A checkpoint that the workflow makes itself from a fixed seed: a small Qwen3 decoder."""
 
     kind: Literal["synthesised"] = Field(description="made by the workflow, same bytes on every machine")
@@ -120,7 +116,7 @@ class Checkpoint(_Model):
     positions: int = Field(ge=2048, description="longest sequence, tokens")
 
 
-class Cell(_Model):
+class Cell(Strict):
     """A load point: a closed loop of `concurrency` clients over `prompts` requests a leg."""
 
     concurrency: int = Field(gt=0, le=4096, description="requests in flight at most")
@@ -132,7 +128,7 @@ class Cell(_Model):
         return f"c{self.concurrency}"
 
 
-class Recipe(_Model):
+class Recipe(Strict):
     """What every request of a row looks like."""
 
     input_tokens: int = Field(gt=0, description="prompt tokens of every request")
@@ -140,7 +136,7 @@ class Recipe(_Model):
     warmup_prompts: int = Field(default=4, ge=1, description="untimed requests a cell and arm before its first leg")
 
 
-class MetricClaim(_Model):
+class MetricClaim(Strict):
     """One gated metric of a row. Ratios say times better: above 1 the numerator arm wins."""
 
     name: Metric = Field(description="which metric of a leg")
@@ -155,7 +151,7 @@ class MetricClaim(_Model):
         return self
 
 
-class Row(_Model):
+class Row(Strict):
     """One published claim to measure again."""
 
     id: Id = Field(description="name of the row")
@@ -174,7 +170,7 @@ class Row(_Model):
     leg_timeout_s: int = Field(default=600, gt=0, description="longest leg, seconds")
 
 
-class DecisionPlan(_Model):
+class DecisionPlan(Strict):
     """When a row is looked at and how much error is spent; see docs/decision.md."""
 
     looks: list[int] = Field(default=[3, 4, 6, 8, 12], min_length=1, description="numbers of reps at which to look")
@@ -192,7 +188,7 @@ class DecisionPlan(_Model):
         return looks
 
 
-class Device(_Model):
+class Device(Strict):
     """The device that the case's baselines belong to; a number taken on another is refused."""
 
     kind: Literal["cpu"] = Field(description="what kind of device")
@@ -207,14 +203,14 @@ class Device(_Model):
         return self.model_dump(exclude={"placement"})
 
 
-class Budgets(_Model):
+class Budgets(Strict):
     """What a run may need, checked before anything slow."""
 
     disk_gb: float = Field(gt=0, description="free disk for engines and results, GB")
     memory_gb: float = Field(gt=0, description="free memory while servers are up, GB")
 
 
-class Case(_Model):
+class Case(Strict):
     """A whole case."""
 
     case: Id = Field(description="name of the case; its results lie under results/NAME")
@@ -258,23 +254,10 @@ def parse(value: Any, path: Path) -> Case:
 
     A refusal holds all findings: those of single keys, or else those between keys.
     """
-    try:
-        case = Case.model_validate(value)
-    except ValidationError as error:
-        raise _refusal(path, [_finding(found) for found in error.errors(include_url=False)]) from None
+    case = check(Case, value, path, patterns=_PATTERNS)
     if findings := [*_wrong_names(case), *_wrong_lengths(case)]:
-        raise _refusal(path, findings)
+        raise refusal(path, findings)
     return case
-
-
-Finding = tuple[str, str]  # dotted key, message
-
-
-def _refusal(path: Path, findings: list[Finding]) -> Refusal:
-    """One refusal for everything that was found, a line each."""
-    (key, message), *others = findings
-    more = "".join(f"\n{path}: {key}: {message}" for key, message in others)
-    return Refusal(Reason.CASE_INVALID, message + more, file=path, key=key)
 
 
 # -- what must hold between keys -----------------------------------------------------------------
@@ -332,87 +315,3 @@ def _max_model_len(arguments: list[str]) -> int | None:
         if name == "--max-model-len":
             limit = int(value or following) if re.fullmatch("[0-9]+", value or following) else None
     return limit
-
-
-# -- findings of single keys, in words -----------------------------------------------------------
-
-_KINDS = {"model_type": "a mapping of keys", "dict_type": "a mapping of keys", "list_type": "a list"}
-
-
-def _finding(found: Mapping[str, Any]) -> Finding:
-    return _dotted(found["loc"]), _plain(found)
-
-
-def _plain(found: Mapping[str, Any]) -> str:
-    """What is wrong with one key, what is allowed, and what was given."""
-    kind, given = found["type"], found["input"]
-    if kind == "extra_forbidden":
-        return f"unknown key; allowed are {_allowed(found['loc'])}"
-    if kind == "missing":
-        return "this key is required"
-    if kind == "string_pattern_mismatch":
-        message = f"must be {_PATTERNS[found['ctx']['pattern']]}"
-    elif kind in _KINDS:
-        message = f"must be {_KINDS[kind]}"
-    else:
-        message = re.sub(r"^(Input|String|List|Dictionary) should", "must", found["msg"].removeprefix("Value error, "))
-    if kind == "value_error":  # a rule of ours about several keys says all there is to say
-        return message
-    return f"{message} (got {_given(given)}{_hint(kind, given)})"
-
-
-def _given(given: Any) -> str:
-    if given is None:
-        return "nothing"
-    if isinstance(given, dict | list):
-        return "a list" if isinstance(given, list) else "a mapping"
-    text = repr(given) if isinstance(given, str | bool | int | float) else str(given)
-    return text if len(text) <= 80 else f"{text[:80]}…"
-
-
-def _hint(kind: str, given: Any) -> str:
-    """Why a value is of another type than it looks: YAML reads words by their form."""
-    if kind == "string_type" and not isinstance(given, dict | list | None):
-        what = "a number" if isinstance(given, int | float) else "a date"
-        what = "true or false" if isinstance(given, bool) else what
-        return f", which YAML reads as {what}: write it in quotes"
-    if kind in ("int_type", "float_type") and isinstance(given, str):
-        return ", which YAML reads as text: write a plain number without quotes, such as 16 or 0.1 (not 1e-1)"
-    return ""
-
-
-def _dotted(location: tuple[int | str, ...]) -> str:
-    """The key as a person would write it: rows[0].cells[1].prompts."""
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return re.sub(r"\.\[key\]$", " (name)", text.lstrip(".")) or "(the whole file)"
-
-
-def _allowed(location: tuple[int | str, ...]) -> str:
-    """The keys allowed at the place of an unknown key, read from the models themselves."""
-    schema = Case.model_json_schema()
-    node: dict[str, Any] = schema
-    for part in location[:-1]:
-        node = _step(schema, node, part)
-    return ", ".join(sorted(_resolve(schema, node).get("properties", {}))) or "none"
-
-
-def _step(schema: dict, node: dict, part: int | str) -> dict:
-    node = _resolve(schema, node)
-    if isinstance(part, int):
-        return node.get("items", {})
-    return node.get("properties", {}).get(part) or node.get("additionalProperties") or _first_pattern(node)
-
-
-def _first_pattern(node: dict) -> dict:
-    return next(iter(node.get("patternProperties", {}).values()), {})
-
-
-def _resolve(schema: dict, node: dict) -> dict:
-    for option in node.get("anyOf", []):
-        if "$ref" in option:
-            node = option
-    if "$ref" in node:
-        return schema["$defs"][node["$ref"].rsplit("/", 1)[1]]
-    return node

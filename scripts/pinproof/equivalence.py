@@ -288,10 +288,13 @@ def outside_p(plan: Plan, looks: Sequence[Look], spending: Spending) -> float:
 
 
 def log_shifts(ratios: Sequence[float | None], baseline: float) -> tuple[float, ...] | None:
-    """x of each rep; None when one ratio is unknown (None, NaN, infinite, not positive)."""
+    """x of each rep; None when one ratio is unknown (None, NaN, infinite, not positive).
+
+    To 12 decimals, so that what floats leave in the last bits is nothing: reps that cancel have a mean of 0.
+    """
     if any(ratio is None or not 0 < ratio < math.inf for ratio in ratios):
         return None
-    return tuple(math.log(ratio) - math.log(baseline) for ratio in ratios)
+    return tuple(round(math.log(ratio) - math.log(baseline), 12) for ratio in ratios)
 
 
 def _moments(values: Sequence[float]) -> tuple[float, float]:

@@ -22,7 +22,7 @@ class Reason(Enum):
     """One reason; the value is (code, owner, remedy)."""
 
     # case and pin
-    CASE_INVALID = ("case-invalid", Owner.INPUT, "correct the key in the case file")
+    CASE_INVALID = ("case-invalid", Owner.INPUT, "correct the key in that file")
     PIN_INVALID = ("pin-invalid", Owner.INPUT, "correct the parity-pin block in the pin file")
     CITATION_GONE = ("citation-gone", Owner.INPUT, "correct the citation of the baseline")
 
