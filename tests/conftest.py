@@ -6,11 +6,17 @@ records too, with the times it has, so that a test sees what a second call sees;
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.stubs.workflow import Finished, Material, Workplace, marked
+
+
+def pytest_configure() -> None:
+    """Take SIGINT again where it came ignored (a suite started in the background): tests send it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture(scope="module")
