@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ENGINES := 0.31.0 0.32.0
 COMPILE := $(BIN)/uv pip compile -q --upgrade --python $(BIN)/python --generate-hashes --no-annotate --no-header
 
-.PHONY: verdict test test-fast check locks schemas clean
+.PHONY: verdict test test-fast bench check locks schemas clean
 
 verdict: $(VENV)/pipeline
 	$(BIN)/snakemake --cores 1 verdict
@@ -15,6 +15,11 @@ test: $(VENV)/dev check
 
 test-fast: $(VENV)/dev check
 	$(BIN)/pytest -m "not real"
+
+# Figures, not checks of this machine: minutes. The A/A pairs are those of a default case that was measured.
+bench: $(VENV)/dev
+	$(BIN)/python tests/bench/bench_decision.py
+	for row in results/cpu/rows/serving/*/; do $(BIN)/python tests/bench/bench_real_decisions.py aa $$row || exit 1; done
 
 # Formats, lints, and that the generated files are those that the code generates.
 check: $(VENV)/dev

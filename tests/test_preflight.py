@@ -139,3 +139,12 @@ def test_a_clear_preflight_lets_everything_begin(tmp_path: Path) -> None:
 
 def test_a_finding_that_is_unknown_does_not_block(tmp_path: Path) -> None:
     assert required(tmp_path / "preflight.json", Finding("device", "unknown", "not read")) is None
+
+
+def test_a_machine_without_a_compiler_is_told_before_anything_is_installed(
+    results: Results, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    (found,) = (one for one in preflight.look(results.places) if one.subject == "compiler")
+    assert (found.state, found.reason) == ("blocks", Reason.COMPILER_MISSING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from pinproof.reasons import Reason, Refusal
 
 State = Literal["ready", "blocks", "unknown"]
 GB = 1e9
+COMPILERS = ("g++", "c++", "clang++")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Finding:
 
 def look(places: Layout) -> list[Finding]:
     """All findings of a case whose pin.json and metadata.json are there."""
-    return [_disk(places), _memory(places), *_identities(places)]
+    return [_disk(places), _memory(places), _compiler(), *_identities(places)]
 
 
 def body(findings: list[Finding]) -> dict[str, Any]:
@@ -73,6 +75,14 @@ def _memory(places: Layout) -> Finding:
     if free < needed:
         return Finding("memory", "blocks", f"{free:.1f} GB free, the case needs {needed:.1f} GB", Reason.MEMORY_SHORT)
     return Finding("memory", "ready", f"{free:.1f} GB free of {needed:.1f} GB needed")
+
+
+def _compiler() -> Finding:
+    """A start that compiles fails only after minutes; without a device of its own vLLM compiles for the CPU."""
+    found = next((path for name in (os.environ.get("CXX"), *COMPILERS) if name and (path := shutil.which(name))), None)
+    if found is None:
+        return Finding("compiler", "blocks", f"none of {', '.join(COMPILERS)} is there", Reason.COMPILER_MISSING)
+    return Finding("compiler", "ready", found)
 
 
 def _identities(places: Layout) -> list[Finding]:

@@ -68,6 +68,11 @@ class Reason(Enum):
         "name the wheel that the binaries are to be taken from",
     )
     TOOLCHAIN_MISMATCH = ("toolchain-mismatch", Owner.ENVIRONMENT, "use the toolkit that torch was built with")
+    COMPILER_MISSING = (
+        "compiler-missing",
+        Owner.ENVIRONMENT,
+        "install a C++ compiler (g++): vLLM compiles its graphs on a CPU",
+    )
     DISK_SHORT = ("disk-short", Owner.ENVIRONMENT, "free the named amount of disk")
     MEMORY_SHORT = ("memory-short", Owner.ENVIRONMENT, "free memory, or lower what the case reserves")
 
