@@ -15,11 +15,10 @@ LIBRARY = SCRIPTS / "pinproof"
 # From left to right: a module imports from its own room and from rooms above it, never from below.
 ROOMS = {
     "values": "reasons records yamlfile findings case",
-    "facts": "pin wheel checkpoint corpus synthesis device serverlog layout leg "
-    "architecture binaries cmake source staging versionfile",
-    "acts": "commands processes environment fetch version lease server client sampling build buildenv buildlog",
+    "facts": "pin wheel checkpoint corpus synthesis device serverlog layout leg",
+    "acts": "commands processes environment fetch version lease server client sampling",
     "judgements": "boundaries equivalence advice decision question published "
-    "gate plan legbook preflight budget result verdict",
+    "gate plan legbook preflight result verdict",
     "measurement": "bench series",  # acts that go on until a judgement says that it is enough
     "pages": "page cli",
 }
