@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path) -> str:
     """Call the workflow as a user would; what it printed."""
     environment = os.environ | {"PINPROOF_STORE": str(ROOT / "results")}
-    argv = [SNAKEMAKE, "-s", ROOT / "Snakefile", "-d", folder, "--cores", "1", "--configfile", "case.yaml", "verdict"]
+    argv = [SNAKEMAKE, "-s", ROOT / "Snakefile", "-d", folder, "--cores", "1", "verdict", "--configfile", "case.yaml"]
     done = subprocess.run(
         argv, check=False, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -69,7 +69,7 @@ def slowed(folder: Path) -> bool:
     (folder / "case.yaml").write_text(yaml.safe_dump(value))
     argv = [Path(sys.executable).with_name("snakemake"), "-s", ROOT / "Snakefile", "-d", folder, "--cores", "1"]
     environment = os.environ | {"PINPROOF_STORE": str(ROOT / "results")}
-    subprocess.run([*argv, "--configfile", "case.yaml", "verdict"], cwd=folder, env=environment, check=True)
+    subprocess.run([*argv, "verdict", "--configfile", "case.yaml"], cwd=folder, env=environment, check=True)
     verdict = json.loads((folder / "results/slowed/verdict.json").read_text())
     row = verdict["rows"]["serving"]
     print(f"delayed by {delay_ms:.2f} ms a token: {verdict['verdict']}, row {row['outcome']}")
