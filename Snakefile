@@ -1,3 +1,5 @@
+from pathlib import Path
+
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -10,7 +12,7 @@ container: "docker://docker.io/library/python:3.11-bookworm"
 # A case given with --configfile stands alone; merged into the default one it would inherit its arms.
 if "case" not in config:
 
-    configfile: "config/config.yaml"
+    configfile: str(Path(workflow.basedir) / "config" / "config.yaml")
 
 
 include: "rules/common.smk"

@@ -7,7 +7,10 @@ from snakemake.exceptions import WorkflowError
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
 from pinproof import case, layout, plan, records, series
-from pinproof.reasons import Refusal
+from pinproof.reasons import Reason, Refusal
+
+if not workflow.configfiles:
+    raise WorkflowError("give the case as a file: --configfile CASE.yaml")
 
 CASE_FILE = Path(workflow.configfiles[-1])
 
@@ -22,6 +25,14 @@ def read_case():
             )
         places = layout.Layout(declared, CASE_FILE, Path(workflow.basedir))
         places.rows(), places.engines()
+        for name, arm in declared.arms.items():
+            if not (places.root / arm.pin).is_file():
+                raise Refusal(
+                    Reason.CASE_INVALID,
+                    f"no such file: {arm.pin}",
+                    file=CASE_FILE,
+                    key=f"arms.{name}.pin",
+                )
         return declared, places
     except Refusal as refusal:
         raise WorkflowError(str(refusal)) from None
@@ -68,9 +79,9 @@ def waited_for(files, row):
         found = records.read(ROWS[row].series, "series")
     except Refusal:
         return ancient(files)
-    again = found["outcome"] == "failed" or series.asked_for(ROWS[row]) != found.get(
-        "asked_for", ""
-    )
+    again = found["outcome"] == "failed" or series.asked_for(
+        ROWS[row], CASE.decision.noise_pairs
+    ) != found.get("asked_for", "")
     return files if again else ancient(files)
 
 

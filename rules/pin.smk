@@ -1,6 +1,6 @@
 rule read_pin:
     input:
-        [arm.pin for arm in CASE.arms.values()],
+        [LAYOUT.root / arm.pin for arm in CASE.arms.values()],
     output:
         LAYOUT.pin,
     log:

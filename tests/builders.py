@@ -16,7 +16,7 @@ from pinproof.pin import Pin
 from pinproof.reasons import Refusal
 
 FILE = Path("case.yaml")
-ASKED = leg.Asked(prompts=2, input_tokens=8, output_tokens=4)
+ASKED = leg.Asked(prompts=2, input_tokens=16, output_tokens=4)
 LOCK = "torch==2.13.0 --hash=sha256:00\nvllm-needs==1 --hash=sha256:01\n"
 
 
@@ -65,7 +65,7 @@ _CASE: dict[str, Any] = {
             "denominator": "previous",
             "residency": "shared",
             "direction": "two-sided",
-            "recipe": {"input_tokens": 8, "output_tokens": 4},
+            "recipe": {"input_tokens": 16, "output_tokens": 4},
             "cells": [{"concurrency": 1, "prompts": 2}],
             "metrics": [
                 {"name": "output_throughput", "tolerance": 0.1},
@@ -159,6 +159,8 @@ def add_leg(book: Legbook, which: LegId, better: float = 1.0, *, valid: bool = T
     put_text(output, json.dumps(raw))
     objection = {"reason": "prefix-hits", "owner": "instrument", "message": "1 prompt token came from the cache"}
     body = {
+        "asked": vars(ASKED),
+        "counters": {},
         "metrics": leg.metrics(raw),
         "valid": valid,
         "objections": [] if valid else [objection],

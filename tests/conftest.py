@@ -10,6 +10,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.stubs.workflow import Finished, Material, Workplace, marked
 
@@ -24,7 +25,12 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Material]:
     """Wheels, locks and pins of the stub engines; no process of the tests is left at the end."""
     made = Material(tmp_path_factory.mktemp("material")).make()
     yield made
-    assert marked(made) == {}
+    for call in made.calls:
+        call.kill()
+    left = marked(made)
+    for pid in left:
+        psutil.Process(pid).kill()
+    assert left == {}
 
 
 @pytest.fixture(scope="session")

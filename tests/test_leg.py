@@ -17,7 +17,7 @@ from tests.builders import ASKED, put_text, raw_output, refusal_of
 from pinproof import client, leg, processes
 from pinproof.reasons import Reason
 
-AGREED = {"generation_tokens": 8.0, "prompt_tokens": 16.0, "requests_finished": 2.0, "prefix_cache_hits": 0.0}
+AGREED = {"generation_tokens": 8.0, "prompt_tokens": 32.0, "requests_finished": 2.0, "prefix_cache_hits": 0.0}
 UNKNOWN = dict.fromkeys(AGREED)
 
 
@@ -200,7 +200,7 @@ def test_every_metric_has_a_unit() -> None:
         ("generation_tokens", 9.0, Reason.METRICS_DISAGREE),
         ("generation_tokens", 0.0, Reason.METRICS_DISAGREE),
         ("requests_finished", 3.0, Reason.METRICS_DISAGREE),
-        ("prompt_tokens", 18.0, Reason.INPUT_DIFFERS),
+        ("prompt_tokens", 34.0, Reason.INPUT_DIFFERS),
         ("prefix_cache_hits", 1.0, Reason.PREFIX_HITS),
     ],
 )
@@ -267,3 +267,18 @@ def test_e17_a_result_of_yesterday_is_not_read_as_today_s(tmp_path: Path, monkey
         resident.wait_ready()
         resident.run(load, timeout_s=30, check=lambda: None)
     assert refusal_of(leg.read_raw, load.result).message == "the client wrote no result"
+
+
+def streams(ttft: float, gaps: list[float], *, odd: int, count: int = 4) -> dict:
+    """`odd` of `count` streams whose first gap is 20 times their TTFT."""
+    late = [20 * ttft, *gaps[1:]]
+    asked = leg.Asked(count, 16, len(gaps) + 1)
+    return {**raw_output(asked), "ttfts": [ttft] * count, "itls": [late] * odd + [gaps] * (count - odd)}
+
+
+@pytest.mark.parametrize(("odd", "reasons"), [(0, []), (2, []), (3, [Reason.FIRST_CHUNK])])
+def test_a_first_chunk_without_a_token_makes_no_ttft_when_most_streams_begin_so(
+    odd: int, reasons: list[Reason]
+) -> None:
+    raw = streams(0.02, [0.004] * 9, odd=odd)
+    assert [one.reason for one in leg.objections(raw, leg.Asked(4, 16, 10), {})] == reasons

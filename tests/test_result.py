@@ -61,12 +61,21 @@ def test_the_absolutes_are_medians_of_the_reps_by_arm_with_their_unit(results: R
     }
 
 
-def test_a_metric_of_which_one_value_is_unknown_has_no_absolute(results: Results) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda leg: leg["metrics"].update(output_throughput=4000.0),
+        lambda leg: leg["asked"].update(prompts=1),
+        lambda leg: leg.update(valid=False),
+        lambda leg: leg.pop("counters"),
+    ],
+    ids=["metrics", "asked", "valid", "a key"],
+)
+def test_a_leg_that_says_something_else_than_its_client_s_output_is_found(results: Results, change) -> None:
     path = results.book().path(LegId(FIRST, "rep", "c1", 0, 0, _first(results)), ".json")
-    edit(path, lambda leg: leg["metrics"].update(median_tpot=None))
-    found = body(results.series())
-    assert found["absolutes"]["c1"]["median_tpot"][_first(results)] is None
-    assert found["outcome"] == "inconclusive"
+    edit(path, change)
+    refusal = refusal_of(lambda: body(results.series()))
+    assert (refusal.reason, refusal.file) == (Reason.RECORD_DAMAGED, str(path))
 
 
 def test_the_ratio_of_every_rep_is_kept_by_series(tmp_path: Path) -> None:

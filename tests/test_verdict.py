@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.builders import Results, case_value, edit, measured, refusal_of
 
-from pinproof import records
+from pinproof import decision, records
+from pinproof import verdict as verdicts
 from pinproof.legbook import FIRST, SECOND, LegId
 from pinproof.reasons import Reason, Refusal
 
@@ -100,10 +101,22 @@ def with_identities(root: Path, read: dict[str, str]) -> dict[str, Any]:
     return results.plan().noise().reps().series().decide().verdict()
 
 
-def test_revert_when_the_oracle_is_not_what_its_pin_declares(tmp_path: Path) -> None:
+def test_revert_when_the_oracle_was_built_from_another_version_than_its_pin_declares() -> None:
+    """Only a build can be another engine than its pin; the bytes of a released wheel are the case's own choice."""
+    row = {"field": "vllm_runtime_version", "reason": "identity-mismatch"}
+    gate = verdicts._identity_gate("oracle", {"outcome": "refused", "rows": [row]})
+    pin = decision.decide_pin({}, [gate])
+    assert (str(pin.verdict), pin.against[0].subject, str(pin.against[0].reason.owner)) == (
+        "REVERT",
+        "identity of oracle",
+        "target",
+    )
+
+
+def test_a_released_wheel_that_contradicts_its_block_is_an_input_to_correct(tmp_path: Path) -> None:
     verdict = with_identities(tmp_path, {"oracle": "1.2"})
-    assert verdict["verdict"] == "REVERT"
-    assert [(cause["subject"], cause["owner"]) for cause in verdict["against"]] == [("identity of oracle", "target")]
+    assert (verdict["verdict"], verdict["against"]) == ("UNDECIDED", [])
+    assert open_causes(verdict) == [("identity of oracle", "pin-disagrees", "input")]
 
 
 def test_another_arm_that_is_not_what_its_pin_declares_never_speaks_against_the_pin(tmp_path: Path) -> None:
@@ -147,8 +160,11 @@ def test_another_version_that_our_installation_explains_does_not_speak_against_t
 
 def test_an_identity_fails_whatever_the_rows_say_and_both_are_told(tmp_path: Path) -> None:
     verdict = with_identities(tmp_path, {"oracle": "1.2", "previous": "0.9"})
-    assert verdict["verdict"] == "REVERT"
-    assert open_causes(verdict) == [("identity of previous", "reference-identity", "input")]
+    assert (verdict["verdict"], verdict["rows"]["serving"]["outcome"]) == ("UNDECIDED", "pass")
+    assert open_causes(verdict) == [
+        ("identity of oracle", "pin-disagrees", "input"),
+        ("identity of previous", "reference-identity", "input"),
+    ]
 
 
 # -- the same records, the same bytes ------------------------------------------------------------

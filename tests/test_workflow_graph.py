@@ -142,13 +142,16 @@ def test_another_wheel_plans_its_engine_and_its_row_and_no_engine_of_the_other_a
 def test_a_pin_that_was_gone_back_to_finds_its_engine_and_its_legs(finished: Workplace) -> None:
     before, (folder,) = finished.case_file.read_text(), finished.measured
     files = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-    finished.edit(_set("arms", "oracle", value=finished.material.arm(PREVIOUS)))
+    other = finished.material.arm(PREVIOUS)
+    other["serve"]["env"]["STUB_FAULT"] = "exits-at-start"  # nothing to measure: this is not about legs
+    finished.edit(_set("arms", "oracle", value=other))
     went = finished.run("verdict")
     assert (went.status, finished.verdict["arms"]["oracle"]["environment"]["vllm_runtime_version"]) == (0, "1.0.0+stub")
-    assert len(finished.measured) == 2
+    assert (finished.verdict["verdict"], len(finished.measured)) == ("UNDECIDED", 2)
     finished.case_file.write_text(before)
-    planned = finished.plan("verdict")
-    assert planned == {**JUDGE, "read_pin": 1, "run_preflight": 1, "gate_arm": 2}
+    assert finished.plan("verdict") == {**JUDGE, "read_pin": 1, "run_preflight": 1, "gate_arm": 2}
+    assert finished.run("verdict").status == 0
+    assert finished.verdict["verdict"] == "HOLD"
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == files
 
 

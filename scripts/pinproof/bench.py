@@ -67,18 +67,18 @@ def up(places: Layout, place: RowPlace, run: str, folder: Path, say: Callable[[s
         for arm in (row.numerator, row.denominator):
             spec = server_spec(places, place, arm, checkpoint, caches / arm, (folder / f"server-{arm}.log").absolute())
             servers[arm] = stack.enter_context(Server.start(spec, f"{run}/{arm}/1"))
-        client_env = environment(caches / "client")
+        client_env = environment(caches / ".client")
         client = stack.enter_context(
             Client(
                 places.engine(places.case.client).python.absolute(),
                 env=client_env,
                 log=(folder / "client.log").absolute(),
-                marker=f"{run}/client/1",
+                marker=f"{run}/.client/1",  # no arm can be called so
             )
         )
         ready(*servers.values(), progress=every(15, say))
         client.wait_ready()
-        markers = [f"{run}/{name}/1" for name in (*servers, "client")]
+        markers = [f"{run}/{name}/1" for name in (*servers, ".client")]
         if cores := places.case.device.placement:
             place_on_cores(servers.values(), markers[-1], cores)
         source = sampling.CpuSource(lambda: [one.pid for marker in markers for one in processes.members(marker)])

@@ -131,7 +131,7 @@ class Cell(Strict):
 class Recipe(Strict):
     """What every request of a row looks like."""
 
-    input_tokens: int = Field(gt=0, description="prompt tokens of every request")
+    input_tokens: int = Field(ge=16, description="prompt tokens of every request")
     output_tokens: int = Field(gt=1, description="generated tokens of every request (TPOT needs two)")
     warmup_prompts: int = Field(default=4, ge=1, description="untimed requests a cell and arm before its first leg")
 
@@ -275,6 +275,8 @@ def _wrong_names(case: Case) -> Iterator[Finding]:
     yield from _twice("rows", [row.id for row in case.rows])
     for index, row in enumerate(case.rows):
         key = f"rows[{index}]"
+        if row.id.endswith(".json"):
+            yield f"{key}.id", f"{row.id} would be a folder and a file of one name; leave out .json"
         for side in ("numerator", "denominator"):
             if (name := getattr(row, side)) not in case.arms:
                 yield f"{key}.{side}", f"no such arm: {name}; {arms}"

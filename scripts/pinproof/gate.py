@@ -22,6 +22,10 @@ from pinproof.reasons import Reason, Refusal
 
 OWN = ("vllm_runtime_version", "vllm_distribution_version")  # what vLLM says of itself
 MODULES = {"flashinfer_version": "flashinfer_module_version"}  # a second witness, read from the module
+LACKING = (
+    r"cannot open shared object file|version `GLIBC\w*_[\d.]+' not found|failed to map segment|"
+    r"[Cc]annot allocate memory|No space left|Permission denied|Illegal instruction"
+)
 CORRECTABLE = (Reason.IDENTITY_MISMATCH, Reason.PIN_DISAGREES)
 
 
@@ -256,7 +260,9 @@ def _own_difference(pin: Pin, want: Version, have: Version, build_mode: str) -> 
     if want.public == have.public and (same_commit or short is None):
         return _difference(want, have), Reason.PIN_DISAGREES
     if short is None or have.dev is None:
-        return _difference(want, have), Reason.IDENTITY_MISMATCH
+        # the case pins the bytes of a released wheel by digest: here block and case contradict each other
+        released = build_mode in pins.RELEASED_MODES
+        return _difference(want, have), Reason.PIN_DISAGREES if released else Reason.IDENTITY_MISMATCH
     if same_commit:
         text = f"the commit is the pinned one ({short}), but its number was counted from a tag on {have.base_version}: "
         return f"{text}version tags are missing or foreign", Reason.SOURCE_FOREIGN_TAG
@@ -399,6 +405,10 @@ def _import_cause(text: str, fields: Mapping[str, Any]) -> tuple[str, Reason]:
             f"built for CUDA {library[1]}, torch {torch} brings CUDA {_value(fields, 'torch_cuda_version') or 'none'}"
         )
         return f"{cause}; {text}", Reason.TOOLCHAIN_MISMATCH
+    if re.search(LACKING, text):
+        return f"the machine lacks what the extension needs; {text}", Reason.LIBRARY_MISSING
+    if missing := re.search(r"No module named '?(vllm[\w.]*)", text):
+        return f"{missing[1]} is not in the environment; {text}", Reason.ENV_BROKEN
     return text, Reason.EXTENSION_FAILED
 
 

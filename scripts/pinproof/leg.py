@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ METRICS = {"output_throughput": "output_throughput", "median_tpot": "median_tpot
 UNITS = {"output_throughput": "tok/s", "median_tpot": "ms", "median_ttft": "ms"}
 HIGHER_IS_BETTER = frozenset({"output_throughput"})
 # Reported beside the gated metrics, never gated.
+# A first gap of so many TTFTs and so many usual gaps means that the first chunk held no token.
+FIRST_GAP_TTFTS, FIRST_GAP_GAPS = 5, 4
 REPORTED = ("total_token_throughput", "duration", "p99_tpot_ms", "p99_ttft_ms", "median_itl_ms", "median_e2el_ms")
 
 
@@ -85,6 +88,7 @@ def objections(raw: Mapping[str, Any], asked: Asked, counters: Mapping[str, floa
     found = _requests(raw, asked)
     found += _lengths(raw, asked)
     found += _missing(raw)
+    found += _first_chunk(raw)
     found += _witness(raw, counters)
     return found
 
@@ -136,6 +140,31 @@ def _lengths(raw: Mapping[str, Any], asked: Asked) -> list[Objection]:
 def _missing(raw: Mapping[str, Any]) -> list[Objection]:
     missing = sorted(name for name, value in metrics(raw).items() if value is None)
     return [Objection(Reason.METRIC_MISSING, f"no positive number for {', '.join(missing)}")] if missing else []
+
+
+def _first_chunk(raw: Mapping[str, Any]) -> list[Objection]:
+    """TTFT ends at the first chunk, text or not: an empty one moves the first token into the first gap.
+
+    So does a server that sends a stream in bursts. Either way the TTFT of most streams is not the time
+    to a token, and the gap after it tells: it is far longer than the TTFT and than any usual gap.
+    """
+    ttfts, itls = raw.get("ttfts"), raw.get("itls")
+    if not isinstance(ttfts, list) or not isinstance(itls, list):
+        return []
+    streams = [
+        (ttft, gaps)
+        for ttft, gaps in zip(ttfts, itls, strict=False)
+        if _positive(ttft) and isinstance(gaps, list) and len(gaps) > 2 and all(_positive(gap + 1e-9) for gap in gaps)
+    ]
+    odd = sum(
+        gaps[0] > max(FIRST_GAP_TTFTS * ttft, FIRST_GAP_GAPS * statistics.median(gaps[1:])) for ttft, gaps in streams
+    )
+    if 2 * odd <= len(streams):
+        return []
+    message = (
+        f"{odd} of {len(streams)} streams began with a chunk long before the next: TTFT is not the time to a token"
+    )
+    return [Objection(Reason.FIRST_CHUNK, message)]
 
 
 def _witness(raw: Mapping[str, Any], counters: Mapping[str, float | None]) -> list[Objection]:

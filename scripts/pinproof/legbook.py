@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pinproof import decision, equivalence, leg, records
 from pinproof.case import Row
+from pinproof.reasons import Reason, Refusal
 
 SCHEMA = "leg"
 FIRST, SECOND = 1, 2  # series: a RED of the first must recur in the second
@@ -60,7 +61,14 @@ class Legbook:
     def _read(self) -> Iterable[tuple[str, dict]]:
         for path in sorted(self._folder.glob("s*.json")):
             if not path.name.endswith(".raw.json"):
-                yield path.stem, records.read(path, SCHEMA)
+                record = records.read(path, SCHEMA)
+                try:
+                    own = LegId(**record["id"]).name
+                except (KeyError, TypeError):
+                    raise Refusal(Reason.RECORD_DAMAGED, "not a whole leg", file=path) from None
+                if own != path.stem:
+                    raise Refusal(Reason.RECORD_FOREIGN, f"this is the leg {own}", file=path)
+                yield path.stem, record
 
     def path(self, leg_id: LegId, ending: str) -> Path:
         """A file of a leg: `.json` its record, `.raw.json` the client's output, `.log` the server's window."""

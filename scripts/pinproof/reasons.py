@@ -68,6 +68,7 @@ class Reason(Enum):
         "name the wheel that the binaries are to be taken from",
     )
     TOOLCHAIN_MISMATCH = ("toolchain-mismatch", Owner.ENVIRONMENT, "use the toolkit that torch was built with")
+    LIBRARY_MISSING = ("library-missing", Owner.ENVIRONMENT, "give the machine the named library or right")
     COMPILER_MISSING = (
         "compiler-missing",
         Owner.ENVIRONMENT,
@@ -150,6 +151,7 @@ class Reason(Enum):
     REQUESTS_MISSING = ("requests-missing", Owner.INSTRUMENT, "read the client log of the leg")
     OUTPUT_SHORT = ("output-short", Owner.TARGET, "see which requests got fewer tokens than asked")
     INPUT_DIFFERS = ("input-differs", Owner.TARGET, "compare the tokenizers of the arms with the corpus")
+    FIRST_CHUNK = ("first-chunk", Owner.INSTRUMENT, "see what the first chunk of a stream holds: TTFT ends there")
     PREFIX_HITS = (
         "prefix-hits",
         Owner.INSTRUMENT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from pathlib import Path
 from typing import Any
 
 from pinproof import decision, leg, plan, records
@@ -64,6 +65,26 @@ def _check_legs(series: dict, book: Legbook, place: RowPlace) -> None:
             raise Refusal(Reason.RECORD_MISSING, "a leg without the output of its client", file=raw)
         if records.file_sha256(raw) != one["raw_sha256"]:
             raise Refusal(Reason.RECORD_DAMAGED, "not the output that the leg was read from", file=raw)
+        if told := _contradiction(one, place.row, raw):
+            raise Refusal(Reason.RECORD_DAMAGED, told, file=book.path(LegId(**one["id"]), ".json"))
+
+
+def _contradiction(one: dict, row: Row, raw: Path) -> str | None:
+    """What a leg says that the output of its client, or the row, does not bear out; None when all is well."""
+    try:
+        cell = next(cell for cell in row.cells if cell.id == one["id"]["cell"])
+        asked = leg.Asked(cell.prompts, row.recipe.input_tokens, row.recipe.output_tokens)
+        output = leg.read_raw(raw)
+        if one["asked"] != vars(asked):
+            return f"it was asked for {one['asked']}, the row asks for {vars(asked)}"
+        if one["metrics"] != leg.metrics(output):
+            return "its metrics are not those of its client's output"
+        if one["valid"] != (not one["objections"]):
+            return "valid and objections contradict each other"
+        found = leg.objections(output, asked, one["counters"]) if one["valid"] else []
+    except (KeyError, TypeError, StopIteration):
+        return "not a whole leg of this row"
+    return f"it counts although {found[0].message}" if found else None
 
 
 def _question(row: Row) -> str:

@@ -31,7 +31,7 @@ def measure(places: Layout, row_id: str, say: Say) -> dict[str, Any]:
     `failed` with its reason. Nothing that was measured before is lost.
     """
     place = places.row(row_id)
-    asked = asked_for(place)
+    asked = asked_for(place, places.case.decision.noise_pairs)
     attempt = _attempt_folder(place)
     try:
         _Measuring(places, place, attempt, say).run()
@@ -49,9 +49,10 @@ def failed_attempts(place: RowPlace) -> int:
     return len(list(place.attempts.glob("*/failed.json")))
 
 
-def asked_for(place: RowPlace) -> str:
+def asked_for(place: RowPlace, noise_pairs: int) -> str:
     """What makes the next call measure on although nothing else changed: a result that stays open
-    and wants more reps, under the plan that it was decided under. Once they are there it stays the same.
+    and wants more reps under the plan that it was decided under, or an A/A band of fewer pairs than the
+    plan says. Once they are there it stays the same.
     """
     try:
         found = records.read(place.result, "row")
@@ -60,9 +61,12 @@ def asked_for(place: RowPlace) -> str:
     if found and found["measured"]["digest"] == place.folder.name and (look := found["decision"]["next_look"]):
         return f"{found['plan']['decided_under'][:16]}:{look}"
     try:
-        return records.read(place.series, "series").get("asked_for", "")
+        before = records.read(place.series, "series").get("asked_for", "")
+        bands = [band for cell in records.read(place.noise, "noise")["cells"].values() for band in cell.values()]
     except Refusal:
         return ""
+    few = [band for band in bands if band and band["pairs"] < noise_pairs]
+    return f"{noise_pairs} A/A pairs" if few else before
 
 
 def _attempt_folder(place: RowPlace) -> Path:

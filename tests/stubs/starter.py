@@ -1,4 +1,4 @@
-"""Starts calls of snakemake for the tests: it imports snakemake once, and forks for every call.
+"""Starts calls of snakemake for the tests: it imports snakemake and libraries once, and forks for every call.
 
 A call that plans spends three quarters of its time on imports. A forked one is a process in a
 session of its own with the environment, folder and arguments of the call, and runs snakemake's own
@@ -8,6 +8,7 @@ The reply is the pid; the exit status is written beside the log when the call ha
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ def main() -> None:
     """Fork for every request, until there are no more."""
     import snakemake.cli
 
+    import_libraries()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
     for line in sys.stdin:
         request = json.loads(line)
@@ -30,6 +32,16 @@ def main() -> None:
         os.close(write)
         with os.fdopen(read) as stream:
             print(stream.read(), flush=True)
+
+
+def import_libraries() -> None:
+    """Import what pinproof imports, and forget pinproof itself: a call takes that from its own checkout."""
+    scripts = str(Path(__file__).parents[2] / "scripts")
+    sys.path.insert(0, scripts)
+    importlib.import_module("pinproof.series")
+    sys.path.remove(scripts)
+    for name in [name for name in sys.modules if name.split(".")[0] == "pinproof"]:
+        del sys.modules[name]
 
 
 def watch(request: dict, write: int, run) -> None:

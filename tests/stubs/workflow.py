@@ -19,7 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Material:
     """What cases are made of: the stub wheels, their locks and pins, and what all calls share."""
 
     folder: Path
+    calls: list[Call] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def wheels(self) -> Path:
@@ -221,7 +222,9 @@ class Workplace:
 
     def start(self, *words: str) -> Call:
         """Call snakemake, in a process group of its own as a shell does."""
-        return Call(self.argv(*words), self.folder, self.environment())
+        call = Call(self.argv(*words), self.folder, self.environment())
+        self.material.calls.append(call)
+        return call
 
     def run(self, *words: str) -> Finished:
         """Call snakemake and wait for its end."""
@@ -273,15 +276,16 @@ class Call:
         return None
 
     def wait(self) -> Finished:
-        """Wait for the end; a call that does not end is killed with all that it started."""
-        try:
-            until(lambda: self.status is not None)
-        except BaseException:
-            for process in psutil.Process(self.pid).children(recursive=True):
-                process.kill()
-            os.killpg(self.pid, signal.SIGKILL)
-            raise
+        """Wait for the end."""
+        until(lambda: self.status is not None)
         return Finished(self.status, self.output, time.monotonic() - self._begun)
+
+    def kill(self) -> None:
+        """End a call that a failed test has left behind, and the scripts that it runs."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if self.status is None:
+                for process in [*psutil.Process(self.pid).children(recursive=True), psutil.Process(self.pid)]:
+                    process.kill()
 
     def until(self, happened: Callable[[], object]) -> None:
         """Wait for something while the call runs."""
