@@ -38,9 +38,7 @@ rule make_wheel:
     log:
         LAYOUT.store / "engines/{engine}/logs/make_wheel.log",
     wildcard_constraints:
-        engine="|".join(
-            name for name, place in ENGINES.items() if not place.wheel.exists()
-        )
+        engine="|".join(name for name, place in ENGINES.items() if not place.has_wheel)
         or "(?!)",
     params:
         run=command("make_wheel"),

@@ -148,3 +148,12 @@ def test_a_machine_without_a_compiler_is_told_before_anything_is_installed(
     monkeypatch.delenv("CXX", raising=False)
     (found,) = (one for one in preflight.look(results.places) if one.subject == "compiler")
     assert (found.state, found.reason) == ("blocks", Reason.COMPILER_MISSING)
+
+
+def test_cores_that_the_machine_has_not_are_told_before_any_server_starts(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results.state({"device": {"kind": "cpu", "placement": {"front": [0], "engine": [1]}}})
+    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0})
+    (found,) = (one for one in preflight.look(results.places) if one.subject == "placement")
+    assert (found.state, found.reason) == ("blocks", Reason.DEVICE_OTHER)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import filelock
 
 from pinproof import case, layout, processes
 from pinproof.reasons import Refusal
@@ -52,13 +55,22 @@ def run(act: Callable[[Task], None], *, needs: str | None = None) -> None:
     try:
         with processes.terminating():
             places = layout.Layout(case.load(arguments.case), arguments.case, ROOT)
-            act(Task(places, stage, getattr(arguments, "id", ""), arguments.log))
+            task = Task(places, stage, getattr(arguments, "id", ""), arguments.log)
+            with _sole_maker(places, task.id) if needs == "engine" else contextlib.nullcontext():
+                act(task)
     except Refusal as refusal:
         _tell(f"refused: {refusal}", arguments.log)
         sys.exit(1)
     except KeyboardInterrupt:
         _tell("interrupted", arguments.log)
         sys.exit(130)
+
+
+def _sole_maker(places: layout.Layout, engine: str) -> filelock.BaseFileLock:
+    """One call at a time makes an engine's files: several checkouts may share the store."""
+    folder = places.engines()[engine].folder
+    folder.mkdir(parents=True, exist_ok=True)
+    return filelock.FileLock(folder / ".lock", mode=0o666)
 
 
 def _tell(text: str, log: Path) -> None:

@@ -11,17 +11,42 @@ from pinproof import commands, layout, records
 from pinproof.reasons import Reason, Refusal
 
 SCHEMA = "env"
+WHOLE = ".whole.json"
 
 
 def create(folder: Path, lock: Path, wheel: Path, wheel_sha256: str, *, log: Path) -> dict:
     """Make the environment of an engine in `folder` and return the record that marks it whole.
 
     uv installs what the lock names, each by its hash, then the wheel; bytecode is compiled now, so
-    that no server start pays for it. A half-made folder is removed first. Refusals: WHEEL_DIGEST
-    before anything is touched, ENV_FAILED with the installer's last lines.
+    that no server start pays for it. A half-made folder is removed first; one that is whole already,
+    made by another checkout that shares the store, is left as it is: it may be measuring with it.
+    Refusals: WHEEL_UNAVAILABLE and WHEEL_DIGEST before anything is touched, ENV_FAILED with the
+    installer's last lines.
     """
+    if not wheel.is_file():
+        raise Refusal(
+            Reason.WHEEL_UNAVAILABLE, "no such wheel; delete the wheel.json that names it", file=wheel
+        )
     if records.file_sha256(wheel) != wheel_sha256:
         raise Refusal(Reason.WHEEL_DIGEST, "the wheel is not the one its record names", file=wheel)
+    body = {"requirements": layout.requirements_digest(lock), "wheel": wheel.name, "wheel_sha256": wheel_sha256}
+    if not _is_whole(folder, body):
+        _install(folder, lock, wheel, log)
+        records.write(folder / WHOLE, SCHEMA, body)
+    return records.write(folder / "pinproof.json", SCHEMA, body, provenance={"python": sys.executable})
+
+
+def _is_whole(folder: Path, body: dict) -> bool:
+    """Snakemake removes the marker that it knows before it runs the rule; this one stays."""
+    try:
+        return records.content_digest(records.read(folder / WHOLE, SCHEMA)) == records.content_digest(
+            records.headed(SCHEMA, body)
+        )
+    except Refusal:
+        return False
+
+
+def _install(folder: Path, lock: Path, wheel: Path, log: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     uv = Path(sysconfig.get_path("scripts")) / "uv"
     _run([uv, "venv", "--python", sys.executable, folder], log)
@@ -29,8 +54,6 @@ def create(folder: Path, lock: Path, wheel: Path, wheel_sha256: str, *, log: Pat
     links = [word for place in layout.find_links() for word in ("--find-links", place)]
     _run([*install, *links, "--require-hashes", "-r", lock], log)
     _run([*install, wheel], log)
-    body = {"lock_sha256": records.file_sha256(lock), "wheel": wheel.name, "wheel_sha256": wheel_sha256}
-    return records.write(folder / "pinproof.json", SCHEMA, body, provenance={"python": sys.executable})
 
 
 def _run(argv: list, log: Path) -> None:

@@ -51,6 +51,11 @@ class EnginePlace:
         return self.folder / "wheel.json"
 
     @property
+    def has_wheel(self) -> bool:
+        """Whether the wheel and the record that names it are there."""
+        return self.wheel.exists() and any(self.folder.glob("wheel/*.whl"))
+
+    @property
     def env(self) -> Path:
         return self.folder / "env"
 

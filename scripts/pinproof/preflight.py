@@ -40,7 +40,7 @@ class Finding:
 
 def look(places: Layout) -> list[Finding]:
     """All findings of a case whose pin.json and metadata.json are there."""
-    return [_disk(places), _memory(places), _compiler(), *_identities(places)]
+    return [_disk(places), _memory(places), _compiler(), *_cores(places), *_identities(places)]
 
 
 def body(findings: list[Finding]) -> dict[str, Any]:
@@ -83,6 +83,18 @@ def _compiler() -> Finding:
     if found is None:
         return Finding("compiler", "blocks", f"none of {', '.join(COMPILERS)} is there", Reason.COMPILER_MISSING)
     return Finding("compiler", "ready", found)
+
+
+def _cores(places: Layout) -> list[Finding]:
+    """The cores that the case places processes on; they are named nowhere else before both servers are up."""
+    placement = places.case.device.placement
+    if placement is None:
+        return []
+    wanted, here = {*placement.front, *placement.engine}, os.sched_getaffinity(0)
+    text = f"cores {sorted(wanted)} of {sorted(here)}"
+    if wanted <= here:
+        return [Finding("placement", "ready", text)]
+    return [Finding("placement", "blocks", f"{text}: not all are there", Reason.DEVICE_OTHER)]
 
 
 def _identities(places: Layout) -> list[Finding]:
