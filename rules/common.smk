@@ -1,5 +1,6 @@
 import shlex
 import sys
+from os.path import relpath
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError

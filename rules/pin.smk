@@ -1,6 +1,6 @@
 rule read_pin:
     input:
-        [LAYOUT.root / arm.pin for arm in CASE.arms.values()],
+        [relpath(LAYOUT.root / arm.pin) for arm in CASE.arms.values()],
     output:
         LAYOUT.pin,
     log:

@@ -8,7 +8,7 @@ def main(task: cli.Task) -> None:
     declared = task.layout.case.checkpoints[name]
     folder = task.layout.checkpoint(name).with_suffix("")
     made = synthesis.synthesise(synthesis.Spec(**declared.model_dump(exclude={"kind"})), folder)
-    facts = checkpoint.describe(folder, declared=made)
+    facts = checkpoint.describe(folder, declared=made, kind=declared.kind)
     body = {"key": task.layout.checkpoint_key(name), **facts.as_record()}
     records.write(task.layout.checkpoint(name), "checkpoint", body, provenance=cli.provenance())
 

@@ -250,15 +250,15 @@ def test_a_request_is_not_longer_than_the_model() -> None:
     assert small_case({"rows[0].recipe.input_tokens": 2044})
 
 
-@pytest.mark.parametrize("words", [["--max-model-len", "11"], ["--max-model-len=11"]])
+@pytest.mark.parametrize("words", [["--max-model-len", "19"], ["--max-model-len=19"]])
 def test_a_request_is_not_longer_than_a_server_is_told_to_take(words: list[str]) -> None:
     """field-notes E7: such requests fail one by one, on the lease."""
-    message = "input_tokens + output_tokens is 12, but --max-model-len of arm"
+    message = "input_tokens + output_tokens is 20, but --max-model-len of arm"
     assert refused("rows[0].serve.args", words) == [
-        f"case.yaml: rows[0].recipe: {message} oracle is 11",
-        f"case.yaml: rows[0].recipe: {message} previous is 11",
+        f"case.yaml: rows[0].recipe: {message} oracle is 19",
+        f"case.yaml: rows[0].recipe: {message} previous is 19",
     ]
-    assert refused("arms.previous.serve.args", words) == [f"case.yaml: rows[0].recipe: {message} previous is 11"]
+    assert refused("arms.previous.serve.args", words) == [f"case.yaml: rows[0].recipe: {message} previous is 19"]
 
 
 def test_a_server_s_limit_in_other_words_than_digits_is_left_to_the_server() -> None:

@@ -15,10 +15,11 @@ LIBRARY = SCRIPTS / "pinproof"
 # From left to right: a module imports from its own room and from rooms above it, never from below.
 ROOMS = {
     "values": "reasons records yamlfile findings case",
-    "facts": "pin wheel checkpoint corpus synthesis device serverlog layout leg",
-    "acts": "commands processes environment fetch version lease server client sampling",
+    "facts": "pin wheel checkpoint corpus synthesis device serverlog layout leg "
+    "versionfile source cmake staging architecture buildlog binaries",
+    "acts": "commands processes environment fetch version lease server client sampling buildenv build",
     "judgements": "boundaries equivalence advice decision question published "
-    "gate plan legbook preflight result verdict",
+    "gate plan legbook preflight budget result verdict",
     "measurement": "bench series",  # acts that go on until a judgement says that it is enough
     "pages": "page cli",
 }

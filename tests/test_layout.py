@@ -149,7 +149,7 @@ def test_several_checkouts_share_engines_and_checkpoints(tmp_path: Path, monkeyp
         {"rows[0].serve.env": {"A": "1"}},
         {"arms.previous.serve.args": ["--x"]},
         {"arms.oracle.serve.env": {"A": "1"}},
-        {"rows[0].recipe.input_tokens": 9},
+        {"rows[0].recipe.input_tokens": 19},
         {"rows[0].recipe.warmup_prompts": 9},
         {"rows[0].cells[0].prompts": 9},
         {"rows[0].cells": [{"concurrency": 1, "prompts": 2}, {"concurrency": 4, "prompts": 8}]},

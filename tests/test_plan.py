@@ -75,7 +75,7 @@ def test_a_plan_has_the_digest_of_the_record_that_is_written_of_it(tmp_path: Pat
         {"decision.looks": [3, 6]},
         {"decision.pass_budget": 0.1},
         {"decision.order_seed": 1},
-        {"rows[0].recipe.input_tokens": 9},
+        {"rows[0].recipe.input_tokens": 19},
         {"arms.oracle.engine.sha256": "c" * 64},
     ],
     ids=lambda changes: next(iter(changes)),

@@ -26,6 +26,7 @@ T = TypeVar("T")
 MODEL = "subject"
 GRACE_S = 20.0
 # When a server counts as idle: this share of a core over one step, and how long to wait for it.
+DYING_S = 2.0  # a server whose streams broke may take so long to end
 IDLE_SHARE, SETTLE_STEP_S, SETTLE_S = 0.1, 0.25, 5.0
 # What a server inherits from whoever runs the workflow; all else is said by the case.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
@@ -163,7 +164,7 @@ def warm_up(bench: Bench, place: RowPlace, folder: Path, say: Callable[[str], No
             result = (folder / f"warmup-{cell.id}-{arm}.raw.json").absolute()
             load = _load(bench, arm, f"warmup-{cell.id}", asked, cell.concurrency, result)
             server = bench.servers[arm]
-            bench.client.run(load, timeout_s=row.leg_timeout_s, check=server.check_alive)
+            _drive(bench.client, load, server, row.leg_timeout_s)
             if found := leg.objections(leg.read_raw(result), asked, {}):
                 raise Refusal(found[0].reason, f"warm-up of {arm} at {cell.id}: {found[0].message}", file=result)
 
@@ -178,7 +179,7 @@ def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which:
     _settle(bench, which.arm)
     load = _load(bench, which.arm, which.corpus, asked, cell.concurrency, result)
     before, offset, begun = server.metrics(), server.log_offset(), time.monotonic()
-    bench.client.run(load, timeout_s=row.leg_timeout_s, check=server.check_alive)
+    _drive(bench.client, load, server, row.leg_timeout_s)
     ended = time.monotonic()
     server.check_alive()
     window, counters = server.log_since(offset), _difference(before, server.metrics())
@@ -234,6 +235,18 @@ def _cpu_seconds(servers: list[Server]) -> float:
                 times = process.cpu_times()
                 total += times.user + times.system
     return total
+
+
+def _drive(client: Client, load: Load, server: Server, timeout_s: float) -> None:
+    """Run one leg's load. When the client fails because its server died, the server's end is the cause."""
+    try:
+        client.run(load, timeout_s=timeout_s, check=server.check_alive)
+    except Refusal:
+        end = time.monotonic() + DYING_S
+        while time.monotonic() < end:
+            server.check_alive()
+            time.sleep(SETTLE_STEP_S)
+        raise
 
 
 def _load(bench: Bench, arm: str, corpus: str, asked: leg.Asked, concurrency: int, result: Path) -> Load:

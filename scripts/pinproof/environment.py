@@ -24,9 +24,7 @@ def create(folder: Path, lock: Path, wheel: Path, wheel_sha256: str, *, log: Pat
     installer's last lines.
     """
     if not wheel.is_file():
-        raise Refusal(
-            Reason.WHEEL_UNAVAILABLE, "no such wheel; delete the wheel.json that names it", file=wheel
-        )
+        raise Refusal(Reason.WHEEL_UNAVAILABLE, "no such wheel; delete the wheel.json that names it", file=wheel)
     if records.file_sha256(wheel) != wheel_sha256:
         raise Refusal(Reason.WHEEL_DIGEST, "the wheel is not the one its record names", file=wheel)
     body = {"requirements": layout.requirements_digest(lock), "wheel": wheel.name, "wheel_sha256": wheel_sha256}
