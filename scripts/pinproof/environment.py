@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import sysconfig
@@ -49,12 +50,20 @@ def _install(folder: Path, lock: Path, wheel: Path, log: Path) -> None:
     uv = Path(sysconfig.get_path("scripts")) / "uv"
     _run([uv, "venv", "--python", sys.executable, folder], log)
     install = [uv, "pip", "install", "--python", folder / "bin" / "python", "--no-deps", "--compile-bytecode"]
-    links = [word for place in layout.find_links() for word in ("--find-links", place)]
-    _run([*install, *links, "--require-hashes", "-r", lock], log)
+    _run([*install, *_links(lock), "--require-hashes", "-r", lock], log)
     _run([*install, wheel], log)
 
 
+def _links(lock: Path) -> list[str | Path]:
+    """Find-links folders, for a lock that names a local version (torch 2.13.0+cpu). For another they are
+    kept from uv: a `torch==2.13.0` of the index would be met by the CPU build there, under another hash."""
+    if not any("+" in requirement.split()[0] for requirement in layout.requirements(lock)):
+        return []
+    return [word for place in layout.find_links() for word in ("--find-links", place)]
+
+
 def _run(argv: list, log: Path) -> None:
-    finished = commands.run(argv, log=log)
+    settings = {name: value for name, value in os.environ.items() if name != "UV_FIND_LINKS"}
+    finished = commands.run(argv, log=log, env=settings)
     if finished.status != 0:
         raise Refusal(Reason.ENV_FAILED, f"{Path(argv[0]).name} {argv[1]} {finished.ended}:\n{finished.tail}", file=log)
