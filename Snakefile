@@ -40,3 +40,10 @@ rule verdict:
 rule preflight:
     input:
         LAYOUT.preflight,
+
+
+onerror:
+    if LAYOUT.verdict.exists():
+        print(
+            f"{LAYOUT.page} is of an earlier call: this one did not end in a verdict"
+        )

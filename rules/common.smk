@@ -1,6 +1,5 @@
 import shlex
 import sys
-from os.path import relpath
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError

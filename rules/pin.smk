@@ -1,6 +1,6 @@
 rule read_pin:
     input:
-        [relpath(LAYOUT.root / arm.pin) for arm in CASE.arms.values()],
+        [LAYOUT.pin_file(arm) for arm in CASE.arms],
     output:
         LAYOUT.pin,
     log:

@@ -121,6 +121,11 @@ class Layout:
     def folder(self) -> Path:
         return self.results / self.case.case
 
+    def pin_file(self, arm: str) -> str:
+        """The arm's pin file as a rule names it: a checkout that was moved names it as before."""
+        declared = self.case.arms[arm].pin
+        return declared if Path(declared).is_absolute() else os.path.relpath(self.root / declared)
+
     @property
     def pin(self) -> Path:
         return self.folder / "pin.json"
