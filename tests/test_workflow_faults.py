@@ -116,14 +116,3 @@ def test_what_a_killed_run_left_behind_is_told_and_ended_before_the_device_is_us
     assert again.output.index("ending it") < again.output.index("A/A pair")
     assert whole_pairs(before).items() <= place.legs.items()
     interrupt(place, again, signal.SIGINT)
-
-
-def test_two_checkouts_that_share_an_empty_store_do_not_disturb_each_other(fresh: Workplace, tmp_path: Path) -> None:
-    material, store = fresh.material, tmp_path / "store"
-    places = [Workplace(tmp_path / name, material, store=store).write(material.case()) for name in ("one", "two")]
-    gates = [str(Path("results") / "stub" / "arms" / arm / "gate.json") for arm in ("oracle", "previous")]
-    calls = [place.start(*gates) for place in places]
-    ended = [call.wait() for call in calls]
-    assert [call.status for call in ended] == [0, 0], [call.output for call in ended]
-    for gate in (place.folder / name for place in places for name in gates):
-        assert json.loads(gate.read_text())["outcome"] == "pass"
