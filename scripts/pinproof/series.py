@@ -7,7 +7,6 @@ caches.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -268,7 +267,6 @@ class _Progress:
     def __init__(self, say: Say, publish: Callable[[str], None]) -> None:
         self._say, self._publish = say, publish
         self._seconds: dict[str, list[float]] = {}
-        self._begun = time.monotonic()
 
     def before(self, which: LegId, wanted: int, cells: int) -> None:
         known = [value for values in self._seconds.values() for value in values]

@@ -19,10 +19,9 @@ def assigned(text: str) -> dict[str, object]:
         return {}
     values = {}
     for statement in tree.body:
-        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-        value = getattr(statement, "value", None)
-        if isinstance(value, ast.Constant):
-            values.update({target.id: value.value for target in targets if isinstance(target, ast.Name)})
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Constant):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            values.update({target.id: statement.value.value for target in targets if isinstance(target, ast.Name)})
     return values
 
 

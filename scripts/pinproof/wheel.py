@@ -6,7 +6,6 @@ installer looks at; a `Tag` in WHEEL that says otherwise is a fact (`tag_disagre
 
 from __future__ import annotations
 
-import ast
 import base64
 import configparser
 import csv
@@ -19,7 +18,6 @@ import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -30,6 +28,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, parse_tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
+from pinproof import versionfile
 from pinproof.reasons import Reason, Refusal
 from pinproof.records import file_sha256, replacing
 
@@ -83,7 +82,7 @@ def inspect(path: Path) -> WheelFacts:
         wheel_tags = re.findall(r"(?m)^Tag:[ \t]*(\S+)", _text(archive, f"{info}/WHEEL", path))
         rows = _record_rows(archive, info, path)
         module = _module_file(archive, filename.name)
-        module_version, commit = _version_facts(_text(archive, module, path)) if module else (None, None)
+        module_version, commit = versionfile.literals(_text(archive, module, path)) if module else (None, None)
         points = f"{info}/entry_points.txt"
         entry_points = _entry_points(_text(archive, points, path)) if points in archive.NameToInfo else ()
     if not metadata.get("name") or not metadata.get("version"):
@@ -368,30 +367,6 @@ def _module_file(archive: zipfile.ZipFile, name: str) -> str | None:
     found = [entry for entry in archive.NameToInfo if entry.count("/") == 1 and entry.endswith("/_version.py")]
     own = [entry for entry in found if canonicalize_name(PurePosixPath(entry).parent.name) == name]
     return found[0] if len(found) == 1 else own[0] if own else None
-
-
-def _version_facts(source: str) -> tuple[str | None, str | None]:
-    """Version and commit that a `_version.py` assigns as literals; None where it does not."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return None, None
-    values = dict(_literals(tree.body))
-    return values.get("__version__", values.get("version")), values.get("__commit_id__", values.get("commit_id"))
-
-
-def _literals(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
-    for statement in body:
-        targets = (
-            statement.targets
-            if isinstance(statement, ast.Assign)
-            else [statement.target]
-            if isinstance(statement, ast.AnnAssign)
-            else []
-        )
-        value = getattr(statement, "value", None)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            yield from ((target.id, value.value) for target in targets if isinstance(target, ast.Name))
 
 
 def _entry_points(text: str) -> tuple[str, ...]:
