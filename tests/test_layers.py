@@ -14,7 +14,7 @@ LIBRARY = SCRIPTS / "pinproof"
 
 # From left to right: a module imports from its own room and from rooms above it, never from below.
 ROOMS = {
-    "values": "reasons records yamlfile findings case",
+    "values": "reasons records yamlfile findings ids engines subjects claims case",
     "facts": "pin wheel checkpoint corpus synthesis device serverlog layout leg "
     "versionfile source cmake staging architecture buildlog binaries",
     "acts": "commands processes environment fetch version lease server client sampling buildenv build",

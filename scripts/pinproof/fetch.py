@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from pinproof import commands, records, wheel
-from pinproof.case import Engine
+from pinproof.engines import IndexEngine
 from pinproof.reasons import Reason, Refusal
 
 
-def fetch(engine: Engine, folder: Path, *, log: Path) -> Path:
+def fetch(engine: IndexEngine, folder: Path, *, log: Path) -> Path:
     """Download the wheel of an engine in mode `index` into `folder` and return its path.
 
     pip does the download, so that the user's own index settings hold. Refusals:

@@ -6,11 +6,11 @@ A model is checked as a whole and every finding is told, each with what is allow
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, Union
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError
 
 from pinproof.reasons import Reason, Refusal
 
@@ -19,6 +19,7 @@ Model = TypeVar("Model", bound="Strict")
 
 # Tags of alternatives begin with this, so that they are told from keys that a person wrote.
 TAG = "\N{SECTION SIGN}"
+_ALTERNATIVE = "alternative"
 _KINDS = {"model_type": "a mapping of keys", "dict_type": "a mapping of keys", "list_type": "a list"}
 
 
@@ -41,6 +42,23 @@ def check(model: type[Model], value: Any, path: Path, *, patterns: Mapping[str, 
         raise refusal(path, found) from None
 
 
+def alternatives(key: str, /, **models: type[Strict]) -> Any:
+    """The type of a value that is one of several models; which one, its own `key` says."""
+
+    def which(value: Any) -> str | None:
+        chosen = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
+        return None if chosen is None else f"{TAG}{chosen}"
+
+    known = Discriminator(
+        which,
+        custom_error_type=_ALTERNATIVE,
+        custom_error_message="{key} must be {allowed}",
+        custom_error_context={"key": key, "allowed": _listed(models)},
+    )
+    tagged = tuple(Annotated[model, Tag(f"{TAG}{name}")] for name, model in models.items())
+    return Annotated[Union[tagged], known]  # noqa: UP007 - made of a tuple
+
+
 def refusal(path: Path, findings: Sequence[Finding]) -> Refusal:
     """One refusal for everything that was found, a line each."""
     (key, message), *others = findings
@@ -57,6 +75,11 @@ def dotted(location: Sequence[int | str]) -> str:
 
 
 def _finding(found: Mapping[str, Any], schema: dict, patterns: Mapping[str, str]) -> Finding:
+    if found["type"] == _ALTERNATIVE and isinstance(found["input"], dict):
+        key, allowed = found["ctx"]["key"], found["ctx"]["allowed"]
+        given = found["input"]
+        text = f"must be {allowed} (got {_given(given[key])})" if key in given else f"this key is required: {allowed}"
+        return dotted((*found["loc"], key)), text
     return dotted(found["loc"]), _plain(found, schema, patterns)
 
 
@@ -69,6 +92,8 @@ def _plain(found: Mapping[str, Any], schema: dict, patterns: Mapping[str, str]) 
         return "this key is required"
     if kind == "string_pattern_mismatch" and found["ctx"]["pattern"] in patterns:
         message = f"must be {patterns[found['ctx']['pattern']]}"
+    elif kind == _ALTERNATIVE:
+        message = "must be a mapping of keys"
     elif kind in _KINDS:
         several = str(found["loc"][-1:]).startswith(f"('{TAG}")
         message = f"must be {'a list or a mapping of keys' if several else _KINDS[kind]}"
@@ -78,6 +103,12 @@ def _plain(found: Mapping[str, Any], schema: dict, patterns: Mapping[str, str]) 
     if kind == "value_error":  # a rule of ours about several keys says all there is to say
         return message
     return f"{message} (got {_given(given)}{_hint(kind, given)})"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """'a', 'b' or 'c', as pydantic says it of a Literal."""
+    *first, last = (f"'{name}'" for name in names)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _given(given: Any) -> str:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pinproof import records
-from pinproof.case import Arm, Case, Row
+from pinproof.case import Arm, Case
+from pinproof.claims import Row
 from pinproof.reasons import Reason, Refusal
 
 DIGEST_LENGTH = 16

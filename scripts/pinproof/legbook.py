@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pinproof import decision, equivalence, leg, records
-from pinproof.case import Row
+from pinproof.claims import Row
 from pinproof.reasons import Reason, Refusal
 
 SCHEMA = "leg"

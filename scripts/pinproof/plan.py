@@ -6,7 +6,8 @@ import random
 from typing import Any
 
 from pinproof import equivalence, layout, records
-from pinproof.case import Case, Row
+from pinproof.case import Case
+from pinproof.claims import Row
 
 
 def of(case: Case, row: Row) -> equivalence.Plan:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pinproof import decision, leg, plan, records
-from pinproof.case import Row
+from pinproof.claims import Row
 from pinproof.layout import Layout, RowPlace
 from pinproof.legbook import FIRST, SECOND, Legbook, LegId
 from pinproof.reasons import Reason, Refusal

@@ -1,0 +1,26 @@
+"""Ids and digests as a person writes them in a case."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+# Ids become file names and pass through the shell of a rule, so they are held to this pattern.
+_ID, _SHA256, _LOCAL, _COMMIT = (
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
+    r"^[0-9a-f]{64}$",
+    r"^[a-z0-9.]+$",
+    r"^[0-9a-f]{40}$",
+)
+# What each pattern allows, in words.
+PATTERNS = {
+    _ID: "at most 64 letters, digits, dots, hyphens and underscores, the first a letter or a digit",
+    _SHA256: "64 hex digits in lower case",
+    _LOCAL: "lower-case letters, digits and dots",
+    _COMMIT: "40 hex digits in lower case",
+}
+Id = Annotated[str, StringConstraints(pattern=_ID)]
+Sha256 = Annotated[str, StringConstraints(pattern=_SHA256)]
+Local = Annotated[str, StringConstraints(pattern=_LOCAL)]
+Commit = Annotated[str, StringConstraints(pattern=_COMMIT)]
