@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from tests.stubs import slowed
 
 CHUNKS = [{"type": "http.response.start", "status": 200, "headers": []}] + [
