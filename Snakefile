@@ -19,14 +19,22 @@ include: "rules/common.smk"
 include: "rules/pin.smk"
 include: "rules/engine.smk"
 include: "rules/checkpoint.smk"
+include: "rules/baselines.smk"
 include: "rules/device.smk"
 include: "rules/rows.smk"
 include: "rules/verdict.smk"
+include: "rules/patches.smk"
+include: "rules/rehearsal.smk"
+include: "rules/bundle.smk"
 
 
 localrules:
     verdict,
     preflight,
+    correction,
+    revert,
+    rehearsal,
+    bundle,
 
 
 rule verdict:
@@ -40,6 +48,21 @@ rule verdict:
 rule preflight:
     input:
         LAYOUT.preflight,
+
+
+rule correction:
+    input:
+        LAYOUT.correction,
+
+
+rule revert:
+    input:
+        LAYOUT.revert,
+
+
+rule bundle:
+    input:
+        LAYOUT.bundle,
 
 
 onerror:

@@ -6,13 +6,15 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
-from pinproof import case, layout, plan, records, series
+from pinproof import bundle, case, citations, layout, plan, records, series
 from pinproof.reasons import Reason, Refusal
 
 if not workflow.configfiles:
     raise WorkflowError("give the case as a file: --configfile CASE.yaml")
 
 CASE_FILE = Path(workflow.configfiles[-1])
+# What a rehearsal is to suffer; nothing else may be said outside of the case's file.
+FAULT = config.pop("fault", None)
 
 
 def read_case():
@@ -25,6 +27,16 @@ def read_case():
             )
         places = layout.Layout(declared, CASE_FILE, Path(workflow.basedir))
         places.rows(), places.engines()
+        if (
+            declared.previous_pin
+            and not (places.root / declared.previous_pin).is_file()
+        ):
+            raise Refusal(
+                Reason.CASE_INVALID,
+                f"no such file: {declared.previous_pin}",
+                file=CASE_FILE,
+                key="previous_pin",
+            )
         for name, arm in declared.arms.items():
             if not (places.root / arm.pin).is_file():
                 raise Refusal(
@@ -79,9 +91,9 @@ def waited_for(files, row):
         found = records.read(ROWS[row].series, "series")
     except Refusal:
         return ancient(files)
-    again = found["outcome"] == "failed" or series.asked_for(
-        ROWS[row], CASE.decision.noise_pairs
-    ) != found.get("asked_for", "")
+    again = found["outcome"] == "failed" or series.asked_for(LAYOUT, row) != found.get(
+        "asked_for", ""
+    )
     return files if again else ancient(files)
 
 

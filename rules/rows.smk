@@ -20,9 +20,7 @@ rule measure_row:
     params:
         run=command("measure_row"),
         failed_attempts=lambda wildcards: series.failed_attempts(ROWS[wildcards.row]),
-        asked_for=lambda wildcards: series.asked_for(
-            ROWS[wildcards.row], CASE.decision.noise_pairs
-        ),
+        asked_for=lambda wildcards: series.asked_for(LAYOUT, wildcards.row),
     shell:
         "{params.run} --log {log:q} --row {wildcards.row}"
 

@@ -6,6 +6,8 @@ rule write_verdict:
         [place.version for place in ENGINES.values()],
         [LAYOUT.checkpoint(name) for name in CASE.checkpoints],
         [place.result for place in ROWS.values()],
+        [LAYOUT.citations] if citations.wanted(CASE) else [],
+        [LAYOUT.discharges] if CASE.discharges else [],
     output:
         LAYOUT.verdict,
     log:
@@ -13,6 +15,7 @@ rule write_verdict:
     params:
         run=command("write_verdict"),
         question=records.canonical([CASE.question, CASE.advance]),
+        not_owed=records.canonical([one.model_dump() for one in CASE.not_owed]),
     shell:
         "{params.run} --log {log:q}"
 

@@ -7,7 +7,15 @@ def main(task: cli.Task) -> None:
     place = task.layout.engines()[task.id]
     made = records.read(place.wheel, "wheel")["wheel"]
     task.say(f"installing {place.lock.name} and {made['file']}")
-    environment.create(place.env, place.lock, place.folder / "wheel" / made["file"], made["sha256"], log=task.log)
+    environment.create(
+        place.env,
+        place.lock,
+        place.folder / "wheel" / made["file"],
+        made["sha256"],
+        log=task.log,
+        has=place.arm.engine.provided,
+        spans=task.layout.has_spans,
+    )
     task.say("environment is whole")
 
 

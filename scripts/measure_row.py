@@ -5,8 +5,10 @@ from pinproof import cli, records, series
 
 def main(task: cli.Task) -> None:
     body = series.measure(task.layout, task.id, task.say)
-    records.write(task.layout.row(task.id).series, "series", body, provenance=cli.provenance())
+    place = task.layout.row(task.id)
+    provenance = {**cli.provenance(), "leases": series.leases(place)}
+    records.write(place.series, "series", body, provenance=provenance)
 
 
 if __name__ == "__main__":
-    cli.run(main, needs="row")
+    cli.run(main, needs="row", on_device=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pinproof import case, gate, leg, plan, records, result, verdict
+from pinproof import case, citations, discharges, gate, leg, plan, records, result, verdict
 from pinproof.layout import Layout
 from pinproof.legbook import FIRST, Legbook, LegId, Phase
 from pinproof.pin import Pin
@@ -252,6 +252,14 @@ class Results:
             put(self.places.checkpoint(name), "checkpoint", facts)
         return self
 
+    def arguments(self) -> Results:
+        """Citations and discharges, where the case has any."""
+        if citations.wanted(self.places.case):
+            put(self.places.citations, "citations", citations.body(self.places.case, self.root, None))
+        if self.places.case.discharges:
+            put(self.places.discharges, "discharges", discharges.body(discharges.judge(self.places)))
+        return self
+
     def plan(self, row_id: str = "serving") -> Results:
         place = self.places.row(row_id)
         put(place.plan, "plan", plan.body(self.places.case, place))
@@ -311,4 +319,4 @@ def measured(root: Path, changes: dict[str, Any] | None = None, *, better: float
     made = Results(root, changes).identities().surroundings()
     for row in made.places.case.rows:
         made.plan(row.id).noise(row.id).reps(row.id, better=better).series(row.id).decide(row.id)
-    return made
+    return made.arguments()

@@ -52,13 +52,17 @@ def test_a_case_is_read_as_it_is_written(path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "allowed"),
     [
-        ("unknown", "advance, arms, budgets, case, checkpoints, client, decision, device, question, rows"),
+        (
+            "unknown",
+            "advance, arms, budgets, case, checkpoints, client, decision, device, discharges, lease, not_owed, pages, "
+            "previous_pin, question, rows, tie_band, worker",
+        ),
         ("arms.oracle.unknown", "compare, engine, pin, serve"),
-        ("arms.oracle.engine.unknown", "distribution, locks, mode, relabel, sha256, version"),
+        ("arms.oracle.engine.unknown", "distribution, locks, mode, provided, relabel, sha256, version"),
         ("arms.oracle.engine.relabel.unknown", "local, name"),
         ("rows[0].recipe.unknown", "input_tokens, output_tokens, warmup_prompts"),
         ("rows[0].cells[0].unknown", "concurrency, prompts"),
-        ("rows[0].metrics[1].unknown", "baseline, baseline_reps, name, tolerance"),
+        ("rows[0].metrics[1].unknown", "baseline, baseline_reps, baselines, name, tolerance"),
         ("rows[0].serve.unknown", "args, env"),
         ("checkpoints.tiny.unknown", None),
         ("device.unknown", None),
@@ -81,7 +85,7 @@ def test_an_unknown_key_is_refused_with_those_that_are_allowed(key: str, allowed
         ("rows[0].cells[0].prompts", None, "must be a valid integer (got nothing)"),
         ("rows[0].cells[0].concurrency", 4097, "must be less than or equal to 4096 (got 4097)"),
         ("rows[0].recipe.output_tokens", 1, "must be greater than 1 (got 1)"),
-        ("rows[0].kind", "startup", "must be 'serving' (got 'startup')"),
+        ("rows[0].kind", "sorting", "must be 'serving', 'startup', 'warmup' or 'speculative' (got 'sorting')"),
         ("rows[0].direction", "up", "must be 'two-sided' or 'no-worse' (got 'up')"),
         ("rows[0].metrics[0].name", "p99_ttft", "must be 'output_throughput', 'median_tpot' or 'median_ttft'"),
         ("rows[0].metrics[0].baseline", float("inf"), "must be a finite number (got inf)"),
@@ -224,6 +228,19 @@ def test_one_arm_is_called_oracle() -> None:
     value["arms"]["newer"] = value["arms"].pop("oracle")
     refusal = refusal_of(case.parse, value, FILE)
     assert (refusal.key, refusal.message) == ("arms", "no arm is called oracle; arms are newer, previous")
+
+
+def test_a_lease_is_a_kernel_lock_unless_the_case_says_who_grants_the_device() -> None:
+    assert small_case().lease.kind == "filelock"
+    value = case_value()
+    for lease in ({"kind": "slurm"}, {"kind": "command", "argv": ["rc", "run", "--"], "proof_env": "RC_LEASE"}):
+        assert case.parse({**value, "lease": lease}, FILE).lease.model_dump() == lease
+    for lease, key in (
+        ({"kind": "mutex"}, "lease.kind: must be 'filelock', 'command' or 'slurm' (got 'mutex')"),
+        ({"kind": "command", "argv": []}, "lease.argv: "),
+        ({"kind": "slurm", "argv": ["x"]}, "lease.argv: unknown key; allowed are kind"),
+    ):
+        assert f"case.yaml: {key}" in str(refusal_of(case.parse, {**value, "lease": lease}, FILE))
 
 
 def test_an_id_is_used_for_one_row() -> None:

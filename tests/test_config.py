@@ -19,7 +19,6 @@ CONFIG = ROOT / "config" / "config.yaml"
 CASE = case.load(CONFIG)
 # Reasons of stages that are still to come; one leaves this list with its stage, none joins it.
 TO_COME = {
-    Reason.CITATION_GONE,
     Reason.SOURCE_SHALLOW,
     Reason.SOURCE_DIRTY,
     Reason.SOURCE_MISSING,
@@ -34,8 +33,6 @@ TO_COME = {
     Reason.BUILD_OTHER_BINARIES,
     Reason.TOOLCHAIN_MISMATCH,
     Reason.TORCH_UNAVAILABLE,
-    Reason.DEVICE_PRIVILEGE,
-    Reason.DEVICE_THROTTLED,
     Reason.DEVICE_REBOOTED,
     Reason.CLIENT_CHANGED,
 }

@@ -9,17 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pinproof.device import (
-    BENIGN_THROTTLE,
-    DeviceFacts,
-    Nvml,
-    differences,
-    identify,
-    may_lock_clocks,
-    require,
-    throttle_names,
-    throttled_between,
-)
+from pinproof.device import DeviceFacts, differences, identify, require
+from pinproof.nvml import BENIGN_THROTTLE, Nvml, may_lock_clocks, throttle_names, throttled_between
 from pinproof.reasons import Reason, Refusal
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders import LOCK, places, put_text, refusal_of
+from tests.builders import LOCK, case_value, places, put_text, refusal_of
 
 from pinproof import layout
 from pinproof.reasons import Reason
@@ -39,11 +39,23 @@ def measured(root: Path, changes: dict[str, Any] | None = None) -> str:
         {"arms.oracle.engine.distribution": "vllm"},
         {"arms.oracle.engine.relabel": None},
         {"arms.oracle.engine.relabel.local": "cu130"},
+        {"arms.oracle.engine.provided": {"torch": "2.11.0+cu130"}},
     ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_an_engine_is_another_when_its_wheel_is(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert engine(tmp_path, changes) != engine(tmp_path)
+
+
+def test_an_engine_is_another_when_a_start_is_timed_inside_it(tmp_path: Path) -> None:
+    """Its environment then has the span plugin; one that was made without stays as it is."""
+    start = {"id": "start", "kind": "startup", "checkpoint": "tiny", "numerator": "oracle", "denominator": "previous"}
+    start |= {"direction": "no-worse", "caches": {"page": "warm", "compile": "fresh", "jit": "fresh"}}
+    start |= {"metrics": [{"name": "first_health", "tolerance": 0.1}]}
+    rows = case_value()["rows"]
+    timed = start | {"spans": [{"name": "load", "callable": "vllm.engine:load"}]}
+    assert engine(tmp_path, {"rows": [*rows, start]}) == engine(tmp_path)
+    assert engine(tmp_path, {"rows": [*rows, timed]}) != engine(tmp_path)
 
 
 def test_an_engine_is_another_when_its_lock_asks_for_something_else(tmp_path: Path) -> None:

@@ -176,21 +176,6 @@ def test_e10_and_e11_peaks_gate_nothing() -> None:
     assert reasons(max_concurrency=2, max_concurrent_requests=8, max_output_tokens_per_s=1.0) == set()
 
 
-@pytest.mark.parametrize(("metric", "better"), [("output_throughput", 2.0), ("median_tpot", 0.5), ("median_ttft", 0.5)])
-def test_a_ratio_says_times_better(metric: str, better: float) -> None:
-    assert leg.ratio(metric, 20.0, 10.0) == better
-
-
-@pytest.mark.parametrize("pair", [(None, 1.0), (1.0, None), (None, None)])
-def test_a_ratio_with_an_unknown_side_is_unknown(pair: tuple[float | None, float | None]) -> None:
-    assert leg.ratio("median_tpot", *pair) is None
-
-
-def test_every_metric_has_a_unit() -> None:
-    assert set(leg.UNITS) == set(leg.METRICS)
-    assert set(leg.METRICS) >= leg.HIGHER_IS_BETTER
-
-
 # -- the server as a witness ---------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from tests.builders import add_leg, small_case
 from pinproof import plan, records
 from pinproof.case import Case
 from pinproof.equivalence import Outcome
-from pinproof.legbook import FIRST, SECOND, Legbook, LegId
+from pinproof.legbook import FIRST, SECOND, Legbook, LegId, damaged, set_aside
 from pinproof.reasons import Reason
 
 CASE = small_case()
@@ -233,3 +233,47 @@ def test_what_an_interruption_left_is_kept_elsewhere_and_its_place_is_taken_agai
         f"{lone.name}.json",
         f"{lone.name}.raw.json",
     ]
+
+
+# -- damage --------------------------------------------------------------------------------------
+
+
+def spoilt(folder: Path, name: str, how: str) -> None:
+    """What a fault of the disk leaves of a leg."""
+    record, raw = folder / f"{name}.json", folder / f"{name}.raw.json"
+    if how == "half a record":
+        record.write_text(record.read_text()[:40])
+    elif how == "an empty record":
+        record.write_text("")
+    elif how == "the record of another leg":
+        record.write_text(next(folder.glob("s1-rep-c1-01-0-*[!w].json")).read_text())
+    elif how == "other output":
+        raw.write_text(raw.read_text() + " ")
+    else:
+        raw.unlink()
+
+
+@pytest.mark.parametrize(
+    "how", ["half a record", "an empty record", "the record of another leg", "other output", "no output"]
+)
+def test_a_damaged_leg_is_set_aside_by_name_with_all_its_files_and_its_rep_is_taken_again(
+    folder: Path, tmp_path: Path, how: str
+) -> None:
+    rep(folder, 0)
+    rep(folder, 1)
+    names = sorted(book(folder).digests())
+    first = next(name for name in names if name.startswith("s1-rep-c1-00-0"))
+    spoilt(folder, first, how)
+    assert damaged(folder) == [first]
+    set_aside(folder, damaged(folder), tmp_path / "aside")
+    here = book(folder)
+    here.set_aside_interrupted(tmp_path / "lone")
+    assert {path.name.split(".")[0] for path in (tmp_path / "aside").iterdir()} == {first}
+    assert list(here.pairs(FIRST, "rep", "c1")) == [1]
+
+
+def test_whole_legs_are_not_damaged_unless_something_else_was_named(folder: Path) -> None:
+    rep(folder, 0)
+    named = book(folder).digests()
+    assert damaged(folder, named) == []
+    assert damaged(folder, {**named, "s1-rep-c1-07-0-oracle": "0"}) == ["s1-rep-c1-07-0-oracle"]

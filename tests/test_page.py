@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.builders import Results, add_leg, case_value, measured
 
-from pinproof import page
+from pinproof import markdown, page
 from pinproof.legbook import FIRST, SECOND, LegId
 from pinproof.reasons import Reason, Refusal
 
@@ -209,7 +209,7 @@ def test_no_text_of_a_record_breaks_a_table(verdict: dict[str, Any], text: str) 
     verdict["device"]["identity"]["name"] = text
     found = tables(page.of(verdict))
     assert len(found) == 7
-    assert ["name", page._cell(text)] in table(page.of(verdict), "device")
+    assert ["name", markdown.cell(text)] in table(page.of(verdict), "device")
 
 
 def test_a_page_has_no_empty_part_and_ends_with_a_line(verdict: dict[str, Any]) -> None:

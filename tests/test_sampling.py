@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.test_device import FakeError, FakeNvml, gb10, h200
 
-from pinproof.device import Nvml
+from pinproof.nvml import Nvml
 from pinproof.reasons import Reason, Refusal
 from pinproof.sampling import (
     CpuSource,

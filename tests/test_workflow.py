@@ -105,8 +105,9 @@ def test_an_arm_that_dies_leaves_the_pin_undecided_and_the_next_call_goes_on(fin
     assert call.status == 0, call.output
     assert finished.verdict["verdict"] == "UNDECIDED"
     (cause,) = finished.verdict["open"]
-    assert (cause["subject"], cause["reason"]) == (ROW, "server-exited")
-    assert finished.row["failure"]["owner"] == "target"
+    assert (cause["subject"], cause["reason"]) == (ROW, "reference-failed")
+    assert finished.row["failure"]["owner"] == "input"  # the other arm died: that says nothing of the pin
+    assert "(server-exited)" in finished.row["failure"]["message"]
     assert "RuntimeError: the stub was told to die" in finished.row["failure"]["message"]
     legs = finished.legs
     assert len(legs) > 6

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pinproof.boundaries import Spending, nominal_p
-from pinproof.equivalence import Estimate, MetricPlan, NoiseBand, Plan, noise_share, t_above
+from pinproof.equivalence import Estimate, MetricPlan, NoiseBand, Plan, Scale, noise_share, t_above
 
 # More than this many times today's reps or prompts is no advice.
 _MANY = 10_000
@@ -18,13 +18,15 @@ class Needed:
     """What would decide an inconclusive metric; each alone, if noise and mean stay. None: it cannot.
 
     `reps` of a row, `prompts_factor` times today's prompts a leg (noise falls with their root; the
-    baseline's part stays), `baseline_reps`, or a `tolerance` (fraction; only before data).
+    baseline's part stays), `baseline_reps`, or a `tolerance` (fraction, or `tolerance_points`; only
+    before data).
     """
 
     reps: int | None = None
     prompts_factor: float | None = None
     baseline_reps: int | None = None
     tolerance: float | None = None
+    tolerance_points: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -34,6 +36,7 @@ class Needed:
             self.prompts_factor and f"about {math.ceil(self.prompts_factor * 10) / 10:g} times the prompts a leg",
             self.baseline_reps and f"a baseline of about {self.baseline_reps} reps",
             self.tolerance and f"a tolerance of {math.ceil(self.tolerance * 1000) / 10:g} %",
+            self.tolerance_points and f"a tolerance of {math.ceil(self.tolerance_points * 10) / 10:g} points",
         ]
         return ", or ".join(way for way in ways if way) or "nothing practical: the shift lies at the margin"
 
@@ -42,10 +45,13 @@ def to_be_feasible(plan: Plan, metric: MetricPlan, noise: NoiseBand) -> Needed:
     """What would bring the noise share down to 1 before any data."""
     share, end, variance = noise_share(plan, metric, noise), plan.looks[-1], noise.sd**2
     room = metric.tolerance**2 / end
+    least = share * metric.tolerance
+    linear = metric.scale is Scale.LINEAR
     return Needed(
-        prompts_factor=_over(variance / end, room - variance * metric.baseline_share),
+        prompts_factor=_prompts(metric, variance / end, room - variance * metric.baseline_share),
         baseline_reps=_whole(_over(variance, room - variance / end)) if metric.baseline_share else None,
-        tolerance=share * metric.tolerance,
+        tolerance=None if linear else least,
+        tolerance_points=least if linear else None,
     )
 
 
@@ -58,9 +64,13 @@ def to_decide(plan: Plan, metric: MetricPlan, spending: Spending, now: Estimate)
     rest = room - variance * metric.baseline_share
     return Needed(
         reps=_whole(_over(variance, rest)),
-        prompts_factor=_over(variance / end, rest),
+        prompts_factor=_prompts(metric, variance / end, rest),
         baseline_reps=_whole(_over(variance, room - variance / end)) if metric.baseline_share else None,
     )
+
+
+def _prompts(metric: MetricPlan, part: float, room: float) -> float | None:
+    return _over(part, room) if metric.has_prompts else None
 
 
 def _over(part: float, room: float) -> float | None:

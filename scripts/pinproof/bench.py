@@ -1,4 +1,4 @@
-"""The bench: both servers and the load client of one series, up under one lease, and one leg on them."""
+"""The bench: the servers and the load client of one series, up under one lease, and one leg on them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,27 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
-from pinproof import leg, processes, records, sampling, serverlog
-from pinproof.case import Placement
+from pinproof import clocks, leg, processes, records, serverlog, speculation
+from pinproof.case import ORACLE
+from pinproof.claims import Serving, Speculative
 from pinproof.client import Client, Load
+from pinproof.hardware import Placement
 from pinproof.layout import Layout, RowPlace
+from pinproof.lease import Lease
 from pinproof.legbook import Legbook, LegId
 from pinproof.reasons import Reason, Refusal
-from pinproof.server import Counters, Server, ServerSpec, ready
+from pinproof.residents import Residents, blaming, speaking, wait_ready
+from pinproof.server import Counters, Server, ServerSpec
+from pinproof.watch import StallWatch
 
 T = TypeVar("T")
+Say = Callable[[str], None]
 
 MODEL = "subject"
 GRACE_S = 20.0
@@ -29,7 +35,7 @@ GRACE_S = 20.0
 DYING_S = 2.0  # a server whose streams broke may take so long to end
 IDLE_SHARE, SETTLE_STEP_S, SETTLE_S = 0.1, 0.25, 5.0
 # What a server inherits from whoever runs the workflow; all else is said by the case.
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME")
 # Counter of a leg -> name in vLLM's /metrics.
 _COUNTERS = {
     "prompt_tokens": "vllm:prompt_tokens_total",
@@ -44,54 +50,76 @@ _COUNTERS = {
 class Bench:
     """What is up while a series runs."""
 
-    servers: Mapping[str, Server]
+    residents: Residents
     client: Client
-    sampler: sampling.Sampler
+    eyes: clocks.Eyes
     corpus: Path
     tokenizer: Path
     device_digest: str  # of the device's identity, as read in the first seconds of the lease
+    lease: Lease
 
 
 @contextlib.contextmanager
-def up(places: Layout, place: RowPlace, run: str, folder: Path, say: Callable[[str], None]) -> Iterator[Bench]:
-    """Start the client and both servers at once, and yield when all have served; gone when left.
+def up(
+    places: Layout, place: RowPlace, run: str, folder: Path, lease: Lease, say: Say, *, speculating: bool = True
+) -> Iterator[Bench]:
+    """Start the client and, where they are up together, both servers; gone when left.
 
     `run` names this run in every marker; `folder` takes the logs and caches of the lives. Caches are
-    fresh for every series, equal on both arms, and removed at the end.
+    fresh for every series, equal on both arms, and removed at the end. `speculating` False leaves a
+    speculative row's configuration out.
     """
     row = place.row
     checkpoint = places.checkpoint(row.checkpoint).with_suffix("").absolute()
     caches = (folder / "caches").absolute()
+    marker = f"{run}/.client/1"  # no arm can be called so
+
+    def start(arm: str, life: int) -> Server:
+        log = (folder / f"server-{arm}-{life}.log").absolute()
+        spec = server_spec(places, place, arm, checkpoint, caches / arm, log)
+        if speculating and isinstance(row, Speculative):
+            spec = replace(spec, argv=(*spec.argv, "--speculative-config", records.canonical(row.config)))
+        return Server.start(spec, f"{run}/{arm}/{life}")
+
+    def pids() -> list[int]:
+        markers = [marker, *(server.marker for server in list(residents.up.values()))]  # asked in another thread
+        return [one.pid for name in markers for one in processes.members(name)]
+
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, caches, ignore_errors=True)
-        servers = {}
-        for arm in (row.numerator, row.denominator):
-            spec = server_spec(places, place, arm, checkpoint, caches / arm, (folder / f"server-{arm}.log").absolute())
-            servers[arm] = stack.enter_context(Server.start(spec, f"{run}/{arm}/1"))
-        client_env = environment(caches / ".client")
+        residents = stack.enter_context(Residents(start, lease, together=row.residency == "shared"))
         client = stack.enter_context(
             Client(
                 places.engine(places.case.client).python.absolute(),
-                env=client_env,
+                env=environment(caches / ".client"),
                 log=(folder / "client.log").absolute(),
-                marker=f"{run}/.client/1",  # no arm can be called so
+                marker=marker,
             )
         )
-        ready(*servers.values(), progress=every(15, say))
-        client.wait_ready()
-        markers = [f"{run}/{name}/1" for name in (*servers, ".client")]
+        eyes = stack.enter_context(clocks.watching(places.case.device, pids))
+        digest = records.read(places.device, "device")["digest"]
+        bench = Bench(residents, client, eyes, place.folder / "corpus", checkpoint, digest, lease)
+        residents.prepare = lambda servers: _prepare(bench, places, place, servers, marker, folder, say)
+        if residents.together:
+            residents.bring((row.numerator, row.denominator))
+        yield bench
+
+
+def _prepare(
+    bench: Bench, places: Layout, place: RowPlace, servers: Mapping[str, Server], client: str, folder: Path, say: Say
+) -> None:
+    """Lives that were just started: wait until they have served, place them on their cores, warm them up."""
+    with bench.lease.spending("server starts"):
+        wait_ready(servers, every(15, say))
+        if bench.client.import_s is None:  # it is resident: later lives find it ready
+            bench.client.wait_ready()
+        for arm, server in servers.items():
+            with blaming({arm: server}, arm):
+                _applied(place.row, arm, server)
         if cores := places.case.device.placement:
-            place_on_cores(servers.values(), markers[-1], cores)
-        source = sampling.CpuSource(lambda: [one.pid for marker in markers for one in processes.members(marker)])
-        sampler = stack.enter_context(sampling.Sampler(source))
-        yield Bench(
-            servers,
-            client,
-            sampler,
-            place.folder / "corpus",
-            checkpoint,
-            records.read(places.device, "device")["digest"],
-        )
+            place_on_cores(servers.values(), client, cores)
+    with bench.lease.spending("warm-up"):
+        warm_up(bench, place, servers, folder, say)
 
 
 def place_on_cores(servers: Iterable[Server], client: str, cores: Placement) -> None:
@@ -125,6 +153,8 @@ def server_spec(places: Layout, place: RowPlace, arm: str, checkpoint: Path, cac
     """How an arm's server is started for a row: the arm's own interpreter, no shell, a key, loopback."""
     engine, row = places.engine(arm), place.row
     own = places.case.arms[arm].serve
+    # As in an activated environment: an engine that compiles a kernel calls the ninja of its own.
+    path = os.pathsep.join([str((engine.env / "bin").absolute()), os.environ.get("PATH", os.defpath)])
     argv = (
         *(str(engine.python.absolute()), "-P", str((engine.env / "bin" / "vllm").absolute())),
         *("serve", str(checkpoint), "--served-model-name", MODEL),
@@ -132,7 +162,7 @@ def server_spec(places: Layout, place: RowPlace, arm: str, checkpoint: Path, cac
     )
     return ServerSpec(
         argv=argv,
-        env={**environment(cache), **row.serve.env, **own.env},
+        env={**environment(cache), "PATH": path, **row.serve.env, **own.env},
         model_name=MODEL,
         log=log,
         start_timeout_s=row.start_timeout_s,
@@ -154,46 +184,53 @@ def environment(cache: Path) -> dict[str, str]:
     }
 
 
-def warm_up(bench: Bench, place: RowPlace, folder: Path, say: Callable[[str], None]) -> None:
-    """Untimed requests of every cell to every arm. Refusal: what is wrong with them."""
+def warm_up(bench: Bench, place: RowPlace, servers: Mapping[str, Server], folder: Path, say: Say) -> None:
+    """Untimed requests of every cell to servers that were just started. Refusal: what is wrong with them."""
     row = place.row
     for cell in row.cells:
-        for arm in bench.servers:
+        for arm, server in servers.items():
             say(f"warm-up {cell.id} {arm}")
             asked = leg.Asked(row.recipe.warmup_prompts, row.recipe.input_tokens, row.recipe.output_tokens)
             result = (folder / f"warmup-{cell.id}-{arm}.raw.json").absolute()
-            load = _load(bench, arm, f"warmup-{cell.id}", asked, cell.concurrency, result)
-            server = bench.servers[arm]
-            _drive(bench.client, load, server, row.leg_timeout_s)
+            load = _load(bench, server, f"warmup-{cell.id}", asked, cell.concurrency, result)
+            _drive(bench.client, load, arm, server, row)
             if found := leg.objections(leg.read_raw(result), asked, {}):
-                raise Refusal(found[0].reason, f"warm-up of {arm} at {cell.id}: {found[0].message}", file=result)
+                refusal = Refusal(found[0].reason, f"warm-up of {arm} at {cell.id}: {found[0].message}", file=result)
+                raise speaking(refusal, arm)
 
 
 def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which: LegId) -> dict:
-    """Run one timed leg and write its record, valid or not."""
+    """Run one timed leg and write its record, valid or not; not one during which the lease was lost (LEASE_LOST)."""
     row = place.row
     cell = next(cell for cell in row.cells if cell.id == which.cell)
     asked = leg.Asked(cell.prompts, row.recipe.input_tokens, row.recipe.output_tokens)
-    server = bench.servers[which.arm]
+    server = bench.residents.take(which.arm)
     result = book.path(which, ".raw.json").absolute()
     _settle(bench, which.arm)
-    load = _load(bench, which.arm, which.corpus, asked, cell.concurrency, result)
-    before, offset, begun = server.metrics(), server.log_offset(), time.monotonic()
-    _drive(bench.client, load, server, row.leg_timeout_s)
+    load = _load(bench, server, which.corpus, asked, cell.concurrency, result)
+    state, before, offset, begun = bench.eyes.state(), server.metrics(), server.log_offset(), time.monotonic()
+    with bench.lease.spending("legs"):
+        _drive(bench.client, load, which.arm, server, row)
     ended = time.monotonic()
-    server.check_alive()
-    window, counters = server.log_since(offset), _difference(before, server.metrics())
+    with blaming({which.arm: server}):
+        server.check_alive()
+    bench.lease.check()
+    seen = bench.eyes.seen(state, begun, ended)
+    window, counted = server.log_since(offset), since(before, server.metrics())
+    counters = _counters(counted)
     records.write_text(book.path(which, ".log"), window)
     raw = leg.read_raw(result)
     found = leg.objections(raw, asked, counters) + leg.compiled(serverlog.kernels_compiled(window))
-    found += _foreign(server)
+    found += _foreign(server) + _clocks(bench, book, which, seen)
+    drafted = _speculation(row, which, server, counted, raw)
+    found += drafted.objections
     body = {
         "asked": vars(asked),
-        "metrics": leg.metrics(raw),
+        "metrics": leg.metrics(raw) | drafted.metrics,
         "reported": leg.reported(raw),
         "counters": counters,
         "valid": not found,
-        "objections": [one.as_record() for one in found],
+        "objections": [one.as_record(of_the_pin=which.arm == ORACLE) for one in found],
         "raw_sha256": records.file_sha256(result),
         "corpus_sha256": records.file_sha256(load.corpus),
         "engine": places.engine(which.arm).folder.name,
@@ -205,9 +242,22 @@ def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which:
         "boot_id": processes.boot_id(),
         "life": server.marker,
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "samples": bench.sampler.summary(begun, ended).as_record(),
+        "samples": bench.eyes.sampler.summary(begun, ended).as_record(),
     }
+    body |= drafted.facts | ({} if seen is None else {"clocks": seen.as_record()})
     return book.add(which, body, provenance)
+
+
+def _clocks(bench: Bench, book: Legbook, which: LegId, seen: clocks.Seen | None) -> list[leg.Objection]:
+    """What the device's clocks say against a leg, and against comparing it with the first of its pair."""
+    rules = bench.eyes.rules
+    if rules is None or seen is None:
+        return []
+    pair = book.pairs(which.series, which.phase, which.cell).get(which.index, {})
+    others = [one["clocks"] for position, one in pair.items() if position != which.position and "clocks" in one]
+    return clocks.objections(rules, seen) + [
+        one for other in others for one in clocks.between(rules, other, seen.as_record())
+    ]
 
 
 def _settle(bench: Bench, arm: str) -> None:
@@ -216,9 +266,9 @@ def _settle(bench: Bench, arm: str) -> None:
     An engine goes on polling for a second after its last request; on a shared device that second
     would be taken from the other arm's leg. Bounded: a server that never idles is the leg's to tell.
     """
-    others = [server for name, server in bench.servers.items() if name != arm]
+    others = [server for name, server in bench.residents.up.items() if name != arm]
     spent, end = _cpu_seconds(others), time.monotonic() + SETTLE_S
-    while time.monotonic() < end:
+    while others and time.monotonic() < end:
         time.sleep(SETTLE_STEP_S)
         now = _cpu_seconds(others)
         if now - spent <= IDLE_SHARE * SETTLE_STEP_S:
@@ -237,20 +287,21 @@ def _cpu_seconds(servers: list[Server]) -> float:
     return total
 
 
-def _drive(client: Client, load: Load, server: Server, timeout_s: float) -> None:
+def _drive(client: Client, load: Load, arm: str, server: Server, row: Serving) -> None:
     """Run one leg's load. When the client fails because its server died, the server's end is the cause."""
-    try:
-        client.run(load, timeout_s=timeout_s, check=server.check_alive)
-    except Refusal:
-        end = time.monotonic() + DYING_S
-        while time.monotonic() < end:
-            server.check_alive()
-            time.sleep(SETTLE_STEP_S)
-        raise
+    watch = StallWatch(server, row.stall_timeout_s)
+    with blaming({arm: server}):
+        try:
+            client.run(load, timeout_s=row.leg_timeout_s, check=watch.check)
+        except Refusal:
+            end = time.monotonic() + DYING_S
+            while time.monotonic() < end:
+                server.check_alive()
+                time.sleep(SETTLE_STEP_S)
+            raise
 
 
-def _load(bench: Bench, arm: str, corpus: str, asked: leg.Asked, concurrency: int, result: Path) -> Load:
-    server = bench.servers[arm]
+def _load(bench: Bench, server: Server, corpus: str, asked: leg.Asked, concurrency: int, result: Path) -> Load:
     return Load(
         base_url=server.base_url,
         api_key=server.api_key,
@@ -263,11 +314,43 @@ def _load(bench: Bench, arm: str, corpus: str, asked: leg.Asked, concurrency: in
     )
 
 
-def _difference(before: Counters | None, after: Counters | None) -> dict[str, float | None]:
-    if before is None or after is None:
+@dataclass(frozen=True)
+class _Drafted:
+    """What a leg of a speculative row holds besides; of another row nothing."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    objections: Sequence[leg.Objection] = ()
+
+
+def _speculation(
+    row: Serving, which: LegId, server: Server, counted: Counters | None, raw: Mapping[str, Any]
+) -> _Drafted:
+    if not isinstance(row, Speculative):
+        return _Drafted()
+    counts = speculation.Counts.of(counted)
+    resolved = serverlog.resolved_config(server.log_since(0))
+    facts = {"speculation": counts.as_record(), "engine_says": speculation.engine(resolved)}
+    if which.phase == "off":
+        return _Drafted(facts, {}, speculation.not_off(counts))
+    return _Drafted(facts, counts.metrics, speculation.objections(row, counts, raw))
+
+
+def _applied(row: Serving, arm: str, server: Server) -> None:
+    """A server that was told to speculate says so, or is refused before a leg is taken."""
+    if isinstance(row, Speculative) and "--speculative-config" in server.spec.argv:
+        speculation.require_applied(row, serverlog.resolved_config(server.log_since(0)), arm)
+
+
+def since(before: Counters | None, after: Counters | None) -> Counters | None:
+    """What was counted meanwhile; None where a server does not count."""
+    return None if before is None or after is None else after.since(before)
+
+
+def _counters(counted: Counters | None) -> dict[str, float | None]:
+    if counted is None:
         return dict.fromkeys(_COUNTERS)
-    delta = after.since(before)
-    return {name: delta.total(counter) for name, counter in _COUNTERS.items()}
+    return {name: counted.total(counter) for name, counter in _COUNTERS.items()}
 
 
 def _foreign(server: Server) -> list[leg.Objection]:

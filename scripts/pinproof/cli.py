@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import filelock
 
-from pinproof import case, layout, processes
+from pinproof import case, layout, processes, wrapper
 from pinproof.reasons import Refusal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,12 +39,19 @@ class Task:
             stream.write(line + "\n")
 
 
-def run(act: Callable[[Task], None], *, needs: str | None = None) -> None:
+def run(act: Callable[[Task], None], *, needs: str | None = None, on_device: bool = False) -> None:
     """Parse the arguments of a script, run `act`, and end the process with its exit status.
 
-    `needs` names the one id that the stage is for: engine, arm, checkpoint or row. A refusal is
-    printed as it is, without a traceback, and the status is 1; 130 after an interruption.
+    `needs` names the one id that the stage is for: engine, arm, checkpoint or row. `on_device`: the
+    stage touches the device, so where a wrapper grants it the script is run again, under the wrapper.
+    A refusal is printed as it is, without a traceback, and the status is 1; 130 after an interruption.
     """
+    status = _run(act, needs, on_device)
+    wrapper.tell(status)
+    sys.exit(status)
+
+
+def _run(act: Callable[[Task], None], needs: str | None, on_device: bool) -> int:
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("--case", type=Path, required=True, help="case file")
     parser.add_argument("--log", type=Path, required=True, help="log of this stage")
@@ -56,14 +64,35 @@ def run(act: Callable[[Task], None], *, needs: str | None = None) -> None:
         with processes.terminating():
             places = layout.Layout(case.load(arguments.case), arguments.case, ROOT)
             task = Task(places, stage, getattr(arguments, "id", ""), arguments.log)
+            if on_device and isinstance(places.case.lease, case.CommandLease) and not wrapper.inside():
+                return wrapper.run(places.case.lease, _again(), places.folder / "leases", task.say)
             with _sole_maker(places, task.id) if needs == "engine" else contextlib.nullcontext():
                 act(task)
     except Refusal as refusal:
         _tell(f"refused: {refusal}", arguments.log)
-        sys.exit(1)
+        return 1
     except KeyboardInterrupt:
         _tell("interrupted", arguments.log)
-        sys.exit(130)
+        return 130
+    return 0
+
+
+def _again() -> list[str]:
+    """The command line of this process."""
+    return [sys.executable, str(Path(sys.argv[0]).resolve()), *sys.argv[1:]]
+
+
+def waiting(say: Callable[[str], None]) -> Callable[[object], None]:
+    """Tell of a wait for the device, at once and then about every ten seconds."""
+    last = -math.inf
+
+    def tell(wait: object) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 10:
+            last = time.monotonic()
+            say(f"waiting for the device: {wait}")
+
+    return tell
 
 
 def _sole_maker(places: layout.Layout, engine: str) -> filelock.BaseFileLock:

@@ -25,8 +25,8 @@ from pinproof.equivalence import (
     NoiseBand,
     Outcome,
     Plan,
+    Scale,
     Side,
-    log_shifts,
     noise_share,
     outside_p,
     spending_for,
@@ -130,6 +130,8 @@ def decide_metric(
     there, so a metric that has passed stays passed while the row goes on for another's sake. Reps
     beyond the planned end are not looked at.
     """
+    if metric.scale is Scale.EXACT:
+        return _decide_exact(plan, metric, ratios)
     if noise is None:
         return MetricDecision(metric, Outcome.INCONCLUSIVE, Reason.NOT_MEASURED, None, len(ratios))
     share = noise_share(plan, metric, noise)
@@ -140,7 +142,7 @@ def decide_metric(
     if spending is None:
         needed = to_be_feasible(plan, metric, noise)
         return judged(outcome=Outcome.INCONCLUSIVE, reason=Reason.INFEASIBLE, needed=needed)
-    shifts = log_shifts(ratios, metric.baseline_ratio)
+    shifts = metric.shifts(ratios)
     if shifts is None:
         return judged(outcome=Outcome.INCONCLUSIVE, reason=Reason.METRIC_MISSING)
     looks = walk(plan, metric, noise, shifts, spending)
@@ -158,6 +160,25 @@ def decide_metric(
         needed=to_decide(plan, metric, spending, now) if outcome is Outcome.INCONCLUSIVE else None,
         companion=companion(metric, shifts[: now.n]),
     )
+
+
+def _decide_exact(plan: Plan, metric: MetricPlan, ratios: Sequence[float | None]) -> MetricDecision:
+    """Equal in every rep up to the first look, or RED at the first that differs; noise plays no part.
+
+    What is equal by its nature has no chance of being unequal: the p of such a RED is 0.
+    """
+    judged = functools.partial(MetricDecision, metric, noise=None, reps=len(ratios))
+    shifts = metric.shifts(ratios)
+    if shifts is None:
+        return judged(outcome=Outcome.INCONCLUSIVE, reason=Reason.METRIC_MISSING)
+    equal = f"equal on both arms in {sum(x == 0 for x in shifts)} of {len(shifts)} reps"
+    if other := [x for x in shifts if x != 0]:
+        side = Side.BELOW if other[0] < 0 else Side.ABOVE
+        red = functools.partial(judged, outcome=Outcome.RED, reason=Reason.UNCONFIRMED_RED)
+        return red(side=side, outside_p=0.0, companion=equal)
+    if len(ratios) < plan.looks[0]:
+        return judged(outcome=Outcome.CONTINUE, reason=None, next_look=plan.looks[0], companion=equal)
+    return judged(outcome=Outcome.PASS, reason=None, companion=equal)
 
 
 def decide_series(plan: Plan, cells: Mapping[str, CellSeries]) -> SeriesDecision:

@@ -32,6 +32,12 @@ class IndexEngine(Strict):
         "folder or an index that the user names) or index (what the package index serves)",
     )
 
+    provided: dict[Id, str] = Field(
+        default={},
+        description="distributions that the machine has already, by name, each with its version and local part such "
+        "as 2.11.0+cu130: they are linked into the environment with what they need and the lock does not name",
+    )
+
     @field_validator("version")
     @classmethod
     def _is_a_version(cls, version: str) -> str:

@@ -6,31 +6,51 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 
-from pinproof import commands, layout, records
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from pinproof import commands, layout, provided, records, spanwheel
 from pinproof.reasons import Reason, Refusal
 
 SCHEMA = "env"
 WHOLE = ".whole.json"
 
 
-def create(folder: Path, lock: Path, wheel: Path, wheel_sha256: str, *, log: Path) -> dict:
+def create(
+    folder: Path,
+    lock: Path,
+    wheel: Path,
+    wheel_sha256: str,
+    *,
+    log: Path,
+    has: Mapping[str, str] | None = None,
+    spans: bool = False,
+) -> dict:
     """Make the environment of an engine in `folder` and return the record that marks it whole.
 
-    uv installs what the lock names, each by its hash, then the wheel; bytecode is compiled now, so
-    that no server start pays for it. A half-made folder is removed first; one that is whole already,
-    made by another checkout that shares the store, is left as it is: it may be measuring with it.
-    Refusals: WHEEL_UNAVAILABLE and WHEEL_DIGEST before anything is touched, ENV_FAILED with the
-    installer's last lines.
+    uv installs what the lock names, each by its hash, then the wheel, and with `spans` the span plugin;
+    bytecode is compiled now, so that no server start pays for it. What the machine `has` already (name ->
+    version) is left out of the lock and linked instead. A half-made folder is removed first; one that is
+    whole already, made by another checkout that shares the store, is left as it is: it may be measuring
+    with it. Refusals: WHEEL_UNAVAILABLE, WHEEL_DIGEST and PROVIDED_OTHER before anything is touched,
+    ENV_FAILED with the installer's last lines.
     """
     if not wheel.is_file():
         raise Refusal(Reason.WHEEL_UNAVAILABLE, "no such wheel; delete the wheel.json that names it", file=wheel)
     if records.file_sha256(wheel) != wheel_sha256:
         raise Refusal(Reason.WHEEL_DIGEST, "the wheel is not the one its record names", file=wheel)
     body = {"requirements": layout.requirements_digest(lock), "wheel": wheel.name, "wheel_sha256": wheel_sha256}
+    body |= {"spans": spanwheel.sha256()} if spans else {}
+    wanted = _wanted(lock, has or {})
+    linked, targets = _provided(has, {canonicalize_name(Requirement(one.split()[0]).name) for one in wanted}, log)
+    body |= {"provided": linked} if has else {}
     if not _is_whole(folder, body):
-        _install(folder, lock, wheel, log)
+        _install(folder, lock if not has else _written(folder, wanted), wheel, spans, log)
+        if targets:
+            provided.link(_site(folder), targets)
         records.write(folder / WHOLE, SCHEMA, body)
     return records.write(folder / "pinproof.json", SCHEMA, body, provenance={"python": sys.executable})
 
@@ -45,19 +65,49 @@ def _is_whole(folder: Path, body: dict) -> bool:
         return False
 
 
-def _install(folder: Path, lock: Path, wheel: Path, log: Path) -> None:
+def _wanted(lock: Path, has: Mapping[str, str]) -> list[str]:
+    """What of a lock is installed, one requirement a line."""
+    named = {canonicalize_name(name) for name in has}
+    lines = layout.requirements(lock)
+    return [one for one in lines if canonicalize_name(Requirement(one.split()[0]).name) not in named]
+
+
+def _provided(has: Mapping[str, str] | None, installed: set[str], log: Path) -> tuple[dict[str, str], dict[str, Path]]:
+    """Versions by name of what is linked, and the links."""
+    if not has:
+        return {}, {}
+    there = provided.read(provided.provider(), log=log)
+    which = provided.chosen(has, there, installed)
+    return {name: one.version for name, one in sorted(which.items())}, provided.links(there, which)
+
+
+def _written(folder: Path, requirements: list[str]) -> Path:
+    """The requirements as a file beside the environment, for the installer."""
+    path = folder.with_name(f"{folder.name}-requirements.txt")
+    records.write_text(path, "".join(f"{one}\n" for one in requirements))
+    return path
+
+
+def _site(folder: Path) -> Path:
+    tag = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return folder / "lib" / tag / "site-packages"
+
+
+def _install(folder: Path, lock: Path, wheel: Path, spans: bool, log: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     uv = Path(sysconfig.get_path("scripts")) / "uv"
     _run([uv, "venv", "--python", sys.executable, folder], log)
     install = [uv, "pip", "install", "--python", folder / "bin" / "python", "--no-deps", "--compile-bytecode"]
+    if house := layout.wheelhouse():
+        install += ["--offline", "--no-index", "--find-links", house]
     _run([*install, *_links(lock), "--require-hashes", "-r", lock], log)
-    _run([*install, wheel], log)
+    _run([*install, wheel, *([spanwheel.write(wheel.parent.parent)] if spans else [])], log)
 
 
 def _links(lock: Path) -> list[str | Path]:
     """Find-links folders, for a lock that names a local version (torch 2.13.0+cpu). For another they are
     kept from uv: a `torch==2.13.0` of the index would be met by the CPU build there, under another hash."""
-    if not any("+" in requirement.split()[0] for requirement in layout.requirements(lock)):
+    if layout.wheelhouse() or not any("+" in requirement.split()[0] for requirement in layout.requirements(lock)):
         return []
     return [word for place in layout.find_links() for word in ("--find-links", place)]
 

@@ -3,6 +3,7 @@
 Two one-sided tests (Schuirmann 1987) at the looks of a group-sequential plan, on the log scale:
 x = log(measured ratio) - log(baseline ratio), margin m = log(1 + tolerance). Ratios say "times
 better", so a negative x is worse than the baseline. Values in, every figure out: no clock, no file.
+A share in percentage points is on a linear scale: x = measured - baseline "points better", m = tolerance.
 
 The distance that all tests are about is the `slack`: how far the mean of x lies inside the margin
 (negative: outside). Two-sided it is m - |mean|; for `no-worse` it is m + mean, so that being better
@@ -44,6 +45,14 @@ class Direction(StrEnum):
     NO_WORSE = "no-worse"  # a comparison with the previous pin: only the lower test counts
 
 
+class Scale(StrEnum):
+    """What a rep's value is, and how it is compared with the baseline; see the head of this module."""
+
+    LOG = "log"  # a ratio, times better
+    LINEAR = "linear"  # a difference in points, positive where the numerator is better
+    EXACT = "exact"  # a ratio that is 1 or is not: no statistics
+
+
 class Side(StrEnum):
     """Where a RED lies: the measured ratio is below (worse than) or above the baseline."""
 
@@ -57,7 +66,9 @@ class MetricPlan:
 
     `tolerance` is a fraction (0.02 is 2 %), `baseline_ratio` times better, `baseline_reps` the
     number of reps behind it, or None for an exact one (a comparison with nothing published: 1). It
-    has no default: a published ratio of unknown reps is not exact, the least it has is 1.
+    has no default: a published ratio of unknown reps is not exact, the least it has is 1. On a linear
+    scale tolerance and baseline are points; an exact metric has no tolerance (0) and the baseline 1.
+    `has_prompts`: a leg of it has prompts, of which there could be more.
     """
 
     cell: str
@@ -66,9 +77,15 @@ class MetricPlan:
     baseline_ratio: float
     baseline_reps: int | None
     direction: Direction = Direction.TWO_SIDED
+    scale: Scale = Scale.LOG
+    has_prompts: bool = True
 
     def __post_init__(self) -> None:
-        if not (0 < self.tolerance < math.inf and 0 < self.baseline_ratio < math.inf):
+        exact = self.scale is Scale.EXACT
+        if exact and (self.tolerance, self.baseline_ratio) != (0, 1):
+            raise ValueError(f"{self.cell}/{self.name}: what is exact has no tolerance, and the baseline 1")
+        least = -math.inf if self.scale is Scale.LINEAR else 0.0
+        if not (exact or 0 < self.tolerance < math.inf) or not least < self.baseline_ratio < math.inf:
             raise ValueError(f"{self.cell}/{self.name}: tolerance and baseline ratio are positive numbers")
         if self.baseline_reps is not None and self.baseline_reps < 1:
             raise ValueError(f"{self.cell}/{self.name}: baseline reps are 1 or more, or None: exact")
@@ -81,8 +98,8 @@ class MetricPlan:
 
     @property
     def margin(self) -> float:
-        """m = log(1 + tolerance)."""
-        return math.log1p(self.tolerance)
+        """m: log(1 + tolerance), or the tolerance itself on a linear scale."""
+        return self.tolerance if self.scale is Scale.LINEAR else math.log1p(self.tolerance)
 
     @property
     def baseline_share(self) -> float:
@@ -90,8 +107,18 @@ class MetricPlan:
         return 0.0 if self.baseline_reps is None else 1 / self.baseline_reps
 
     def slack(self, mean: float) -> float:
-        """How far a mean of x lies inside the margin (log scale; negative: outside)."""
+        """How far a mean of x lies inside the margin (negative: outside)."""
         return self.margin - abs(mean) if self.direction is Direction.TWO_SIDED else self.margin + mean
+
+    def shifts(self, values: Sequence[float | None]) -> tuple[float, ...] | None:
+        """x of each rep; None when one value is unknown."""
+        if self.scale is Scale.LINEAR:
+            return linear_shifts(values, self.baseline_ratio)
+        return log_shifts(values, self.baseline_ratio)
+
+    def of_mean(self, mean: float) -> float:
+        """A mean of x as a person reads it: a multiple of the baseline, or points beside it."""
+        return mean if self.scale is Scale.LINEAR else _exp(mean)
 
 
 @dataclass(frozen=True)
@@ -124,7 +151,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class NoiseBand:
-    """A/A band of one metric: standard deviation of log ratios over pairs of one arm against itself."""
+    """A/A band of one metric: standard deviation of x over pairs of one arm against itself."""
 
     sd: float
     pairs: int
@@ -139,15 +166,16 @@ class NoiseBand:
         return self.pairs - 1
 
     @classmethod
-    def from_ratios(cls, ratios: Sequence[float | None]) -> NoiseBand | None:
-        """The band of A/A ratios; None when one of them is unknown or fewer than two exist."""
-        shifts = log_shifts(ratios, 1.0)
+    def from_ratios(cls, ratios: Sequence[float | None], scale: Scale = Scale.LOG) -> NoiseBand | None:
+        """The band of A/A ratios (of differences, on a linear scale); None when one of them is unknown or
+        fewer than two exist."""
+        shifts = linear_shifts(ratios, 0.0) if scale is Scale.LINEAR else log_shifts(ratios, 1.0)
         return None if shifts is None or len(shifts) < 2 else cls(math.sqrt(_moments(shifts)[1]), len(shifts))
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the first `n` reps say of x, on the log scale: figures before any test."""
+    """What the first `n` reps say of x: figures before any test."""
 
     n: int
     mean: float
@@ -162,8 +190,9 @@ class Estimate:
 class Look:
     """All figures of one look.
 
-    `interval` holds the multiples of the baseline that a PASS does not rule out: it lies within
-    1/(1+t) to 1+t exactly when the look shows PASS (its lower end above 1/(1+t) for `no-worse`).
+    `interval` holds the multiples of the baseline (the points beside it, on a linear scale) that a PASS
+    does not rule out: it lies within 1/(1+t) to 1+t (-t to t) exactly when the look shows PASS (its
+    lower end above the lower of these for `no-worse`).
     `red_interval` lies wholly outside exactly when it shows RED. The p values are one-sided and
     the look's own; each is to lie below its boundary.
     """
@@ -204,7 +233,7 @@ def spending_for(share: float) -> Spending | None:
 def walk(
     plan: Plan, metric: MetricPlan, noise: NoiseBand, shifts: Sequence[float], spending: Spending
 ) -> tuple[Look, ...]:
-    """Take the looks that `shifts` (x of each rep, log scale) reach, up to the first that decides."""
+    """Take the looks that `shifts` (x of each rep) reach, up to the first that decides."""
     looks: list[Look] = []
     for n in plan.looks:
         if n > len(shifts):
@@ -241,8 +270,8 @@ def _look(plan: Plan, metric: MetricPlan, spending: Spending, now: Estimate) -> 
         outcome, futile = Outcome.INCONCLUSIVE, True
     return Look(
         estimate=now,
-        interval=_interval(now, pass_boundary),
-        red_interval=_interval(now, red_boundary),
+        interval=_interval(metric, now, pass_boundary),
+        red_interval=_interval(metric, now, red_boundary),
         pass_p=pass_p,
         pass_boundary=pass_boundary,
         red_p=red_p,
@@ -297,15 +326,22 @@ def log_shifts(ratios: Sequence[float | None], baseline: float) -> tuple[float, 
     return tuple(round(math.log(ratio) - math.log(baseline), 12) for ratio in ratios)
 
 
+def linear_shifts(values: Sequence[float | None], baseline: float) -> tuple[float, ...] | None:
+    """x of each rep in points; None when one value is unknown (None, NaN, infinite). To 12 decimals."""
+    if any(value is None or not math.isfinite(value) for value in values):
+        return None
+    return tuple(round(value - baseline, 12) for value in values)
+
+
 def _moments(values: Sequence[float]) -> tuple[float, float]:
     """Mean and sample variance, whatever the order of the values."""
     mean = math.fsum(values) / len(values)
     return mean, math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
-def _interval(now: Estimate, p: float) -> tuple[float, float]:
+def _interval(metric: MetricPlan, now: Estimate, p: float) -> tuple[float, float]:
     half = t_above(p, now.df) * now.standard_error if now.standard_error > 0 else 0.0
-    return _exp(now.mean - half), _exp(now.mean + half)
+    return metric.of_mean(now.mean - half), metric.of_mean(now.mean + half)
 
 
 def _exp(value: float) -> float:

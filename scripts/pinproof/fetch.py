@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from pinproof import commands, records, wheel
+from pinproof import commands, layout, records, wheel
 from pinproof.engines import IndexEngine
 from pinproof.reasons import Reason, Refusal
 
@@ -14,7 +14,8 @@ from pinproof.reasons import Reason, Refusal
 def fetch(engine: IndexEngine, folder: Path, *, log: Path) -> Path:
     """Download the wheel of an engine in mode `index` into `folder` and return its path.
 
-    pip does the download, so that the user's own index settings hold. Refusals:
+    pip does the download, so that the user's own index settings hold; where a wheelhouse is named,
+    it alone is looked into. Refusals:
     WHEEL_UNAVAILABLE when no index serves it, WHEEL_DIGEST when the index serves other bytes, and
     what `wheel.verify` finds.
     """
@@ -25,10 +26,10 @@ def fetch(engine: IndexEngine, folder: Path, *, log: Path) -> Path:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     name = f"{engine.distribution}=={engine.version}"
-    finished = commands.run(
-        [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--dest", partial, name],
-        log=log,
-    )
+    house = layout.wheelhouse()
+    source = ["--no-index", "--find-links", house] if house else []
+    download = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", *source]
+    finished = commands.run([*download, "--dest", partial, name], log=log)
     found = list(partial.glob("*.whl"))
     if finished.status != 0 or len(found) != 1:
         raise Refusal(Reason.WHEEL_UNAVAILABLE, f"pip {finished.ended} for {name}:\n{finished.tail}", file=log)

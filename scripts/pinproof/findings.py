@@ -137,7 +137,14 @@ def _allowed(schema: dict, location: Sequence[int | str]) -> list[str]:
     for part in location[:-1]:
         if isinstance(part, int) or not part.startswith(TAG):
             nodes = [shape for node in nodes for shape in _shapes(schema, _step(node, part))]
+        else:
+            nodes = [node for node in nodes if _is_chosen(node, part.removeprefix(TAG))] or nodes
     return sorted({key for node in nodes for key in node.get("properties", {})})
+
+
+def _is_chosen(node: dict, tag: str) -> bool:
+    """Whether a shape is the alternative that a value has chosen by its key."""
+    return any(field.get("const") == tag for field in node.get("properties", {}).values())
 
 
 def _step(node: dict, part: int | str) -> dict:

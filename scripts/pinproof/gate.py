@@ -21,7 +21,9 @@ from pinproof.pin import Pin
 from pinproof.reasons import Reason, Refusal
 
 OWN = ("vllm_runtime_version", "vllm_distribution_version")  # what vLLM says of itself
-MODULES = {"flashinfer_version": "flashinfer_module_version"}  # a second witness, read from the module
+# A second witness, read from the module.
+MODULES = {"flashinfer_version": "flashinfer_module_version", "nvidia_cutlass_dsl_version": "cutlass_module_version"}
+IMPORTED = ("nvidia_cutlass_dsl_version",)  # engines go on without it: an import that fails must be seen here
 LACKING = (
     r"cannot open shared object file|version `GLIBC\w*_[\d.]+' not found|failed to map segment|"
     r"[Cc]annot allocate memory|No space left|Permission denied|Illegal instruction"
@@ -241,6 +243,9 @@ def _doubt(name: str, want: Version, have: Version, fields: Mapping[str, Any]) -
     if witness is not None and _parsed(witness) != have:
         text = f"the distribution says {have}, its module says {witness}"
         return Verdict.AMBIGUOUS, text, Reason.IDENTITY_AMBIGUOUS
+    if name in IMPORTED and witness is None and (error := (fields.get(MODULES[name]) or {}).get("error")):
+        reason = Reason.LIBRARY_MISSING if re.search(LACKING, error) else Reason.EXTENSION_FAILED
+        return Verdict.DIFFERS, f"it is installed as {have} and cannot be imported: {error}", reason
     if name in OWN and "empty" in _segments(have) - _segments(want):
         number = "the number matches" if want.public == have.public else "the number differs"
         text = f"{number}, and the flavour `empty` means that this build has no kernels at all"

@@ -7,11 +7,12 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 # Ids become file names and pass through the shell of a rule, so they are held to this pattern.
-_ID, _SHA256, _LOCAL, _COMMIT = (
+_ID, _SHA256, _LOCAL, _COMMIT, _CALLABLE = (
     r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
     r"^[0-9a-f]{64}$",
     r"^[a-z0-9.]+$",
     r"^[0-9a-f]{40}$",
+    r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
 )
 # What each pattern allows, in words.
 PATTERNS = {
@@ -19,8 +20,10 @@ PATTERNS = {
     _SHA256: "64 hex digits in lower case",
     _LOCAL: "lower-case letters, digits and dots",
     _COMMIT: "40 hex digits in lower case",
+    _CALLABLE: "module:name or module:Class.method, such as package.module:Worker.load_model",
 }
 Id = Annotated[str, StringConstraints(pattern=_ID)]
 Sha256 = Annotated[str, StringConstraints(pattern=_SHA256)]
 Local = Annotated[str, StringConstraints(pattern=_LOCAL)]
 Commit = Annotated[str, StringConstraints(pattern=_COMMIT)]
+CallableName = Annotated[str, StringConstraints(pattern=_CALLABLE)]

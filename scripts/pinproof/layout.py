@@ -14,20 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pinproof import records
+from pinproof import records, spanwheel
 from pinproof.case import Arm, Case
-from pinproof.claims import Row
+from pinproof.claims import Row, Speculative, Startup
 from pinproof.reasons import Reason, Refusal
 
 DIGEST_LENGTH = 16
 TORCH_BUILD_VARIABLE = "PINPROOF_TORCH"
 RESULTS_VARIABLE = "PINPROOF_RESULTS"
 STORE_VARIABLE = "PINPROOF_STORE"
+WHEELHOUSE_VARIABLE = "PINPROOF_WHEELHOUSE"
 
 # Raised when the code that makes an artifact changes what the artifact contains.
 RELABEL_FORMAT = 1
 CHECKPOINT_FORMAT = 1
 CORPUS_FORMAT = 1
+LIFE_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -76,16 +78,20 @@ class EnginePlace:
 
 @dataclass(frozen=True)
 class RowPlace:
-    """One row: what was measured (under its digest) and what was decided about it."""
+    """One row: what was measured (under its digest) and what was decided about it.
+
+    A warm-up row is judged by the lives of a start-up row: `lives`, whose folder it has.
+    """
 
     row: Row
     key: dict[str, Any]
     folder: Path
     result: Path
+    lives: Row
 
     @property
     def plan(self) -> Path:
-        return self.folder / "plan.json"
+        return self.folder / ("plan.json" if self.row is self.lives else f"plan-{self.row.id}.json")
 
     @property
     def noise(self) -> Path:
@@ -123,8 +129,11 @@ class Layout:
         return self.results / self.case.case
 
     def pin_file(self, arm: str) -> str:
-        """The arm's pin file as a rule names it: a checkout that was moved names it as before."""
-        declared = self.case.arms[arm].pin
+        """The arm's pin file as a rule names it."""
+        return self.named(self.case.arms[arm].pin)
+
+    def named(self, declared: str) -> str:
+        """A file of the case as a rule names it: a checkout that was moved names it as before."""
         return declared if Path(declared).is_absolute() else os.path.relpath(self.root / declared)
 
     @property
@@ -134,6 +143,27 @@ class Layout:
     @property
     def preflight(self) -> Path:
         return self.folder / "preflight.json"
+
+    @property
+    def citations(self) -> Path:
+        return self.folder / "citations.json"
+
+    @property
+    def discharges(self) -> Path:
+        return self.folder / "discharges.json"
+
+    @property
+    def correction(self) -> Path:
+        return self.folder / "correction.patch"
+
+    @property
+    def revert(self) -> Path:
+        return self.folder / "revert.patch"
+
+    @property
+    def bundle(self) -> Path:
+        """The record of a bundle; its parts lie beside it."""
+        return self.folder / "bundle" / "manifest.json"
 
     @property
     def device(self) -> Path:
@@ -166,7 +196,15 @@ class Layout:
             "python": f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}",
             "machine": platform.machine(),
         }
+        # Only where it is asked for: an environment that was made without is the same one as before.
+        key |= {"provided": engine.provided} if engine.provided else {}
+        key |= {"spans": spanwheel.sha256()} if self.has_spans else {}
         return EnginePlace(arm, key, self.store / "engines" / _short(key), lock)
+
+    @property
+    def has_spans(self) -> bool:
+        """Whether a start of this case is to be timed inside the engine, which needs the span plugin there."""
+        return any(isinstance(row, Startup) and row.spans for row in self.case.rows)
 
     def engines(self) -> dict[str, EnginePlace]:
         """Every engine of the case by the digest in its path; two arms may share one."""
@@ -183,23 +221,36 @@ class Layout:
     def row(self, row_id: str) -> RowPlace:
         """The places of a row."""
         row = self.case.row(row_id)
+        lives = self.case.lives(row)
+        key = self._measured(lives)
+        rows = self.folder / "rows"
+        return RowPlace(row, key, rows / lives.id / _short(key), rows / f"{row.id}.json", lives)
+
+    def _measured(self, row: Row) -> dict[str, Any]:
+        """All that a row's legs depend on."""
         arms = sorted({row.numerator, row.denominator})
-        key = {
+        common = {
             "kind": row.kind,
             "denominator": row.denominator,
             "engines": {arm: self.engine(arm).folder.name for arm in arms},
-            "client": self.engine(self.case.client).folder.name,
             "serve": {arm: self.case.arms[arm].serve.model_dump() for arm in arms},
             "row_serve": row.serve.model_dump(),
             "checkpoint": self.checkpoint(row.checkpoint).stem,
+            "device": self.case.device.model_dump(),
+        }
+        if isinstance(row, Startup):
+            spans = [span.model_dump() for span in row.spans]
+            return {**common, "caches": row.caches.model_dump(), "spans": spans, "life_format": LIFE_FORMAT}
+        if isinstance(row, Speculative):
+            common |= {"config": row.config, "off_legs": row.off_legs}
+        return {
+            **common,
+            "client": self.engine(self.case.client).folder.name,
             "recipe": row.recipe.model_dump(),
             "cells": [cell.model_dump() for cell in row.cells],
             "residency": row.residency,
-            "device": self.case.device.model_dump(),
             "corpus_format": CORPUS_FORMAT,
         }
-        rows = self.folder / "rows"
-        return RowPlace(row, key, rows / row.id / _short(key), rows / f"{row.id}.json")
 
     def rows(self) -> list[RowPlace]:
         return [self.row(row.id) for row in self.case.rows]
@@ -245,8 +296,16 @@ def torch_build(root: Path, arm: Arm) -> str:
     return "cpu" if version and any(_glob(folder, pattern) for folder in find_links()) else "index"
 
 
+def wheelhouse() -> Path | None:
+    """The folder that every wheel is taken from, where PINPROOF_WHEELHOUSE names one: then no index is asked."""
+    named = os.environ.get(WHEELHOUSE_VARIABLE)
+    return Path(named) if named else None
+
+
 def find_links() -> list[Path]:
-    """Local folders of wheels that the user's pip or uv is told to look into."""
+    """Local folders of wheels that pip or uv is told to look into; the wheelhouse alone where there is one."""
+    if only := wheelhouse():
+        return [only]
     words = f"{os.environ.get('UV_FIND_LINKS', '')} {os.environ.get('PIP_FIND_LINKS', '')}".replace(",", " ").split()
     folders = (Path(word.removeprefix("file://")) for word in words if "://" not in word or word.startswith("file://"))
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]

@@ -1,13 +1,15 @@
 """The lease: the exclusive right to a device, held across all the legs of a series.
 
-It is a kernel lock on a file of a local disk, in one folder for the whole machine: it ends with
-the process that holds it, however that ends, and is never broken by anyone else. A record beside
-it says who holds it and how far they are; that record informs and decides nothing.
+Whatever claims the device, a kernel lock on a file of a local disk is held too, in one folder for the
+whole machine: it ends with the process that holds it, however that ends, and is never broken by
+anyone else, and two kinds of lease on one machine exclude each other by it. A record beside it says
+who holds it and how far they are; that record informs and decides nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import socket
@@ -15,17 +17,66 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal, Protocol, get_args
 
 import filelock
 import psutil
 
-from pinproof import records
+from pinproof import allocation, case, records, wrapper
 from pinproof.processes import boot_id, machine_folder, pid_namespace, started
 from pinproof.reasons import Reason, Refusal
 
 _REMOTE = re.compile(
     r"nfs|cifs|smb|9p|afs|ceph|gluster|lustre|beegfs|gpfs|panfs|sshfs|davfs|fuse\.s3|virtiofs", re.IGNORECASE
 )
+
+
+Spending = Literal["caches", "server starts", "warm-up", "legs", "teardown"]
+
+
+class Proof(Protocol):
+    """What shows that the device was granted to us, where the kernel lock alone does not."""
+
+    kind: str
+
+    def check(self) -> None:
+        """Refuse (LEASE_LOST) when it no longer is."""
+
+    def as_record(self) -> dict:
+        """The proof as JSON values."""
+
+
+class Account:
+    """What a lease was spent on, in seconds; times are seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self.taken = time.time()
+        self.released: float | None = None
+        self._begun = time.monotonic()
+        self._held_s = math.nan
+        self._spent = dict.fromkeys(get_args(Spending), 0.0)
+
+    @contextlib.contextmanager
+    def spending(self, what: Spending) -> Iterator[None]:
+        """Book the time inside; what stands inside another booking is booked once more."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spent[what] += time.monotonic() - begun
+
+    def close(self) -> None:
+        """The lease is given back now."""
+        self.released = time.time()
+        self._held_s = time.monotonic() - self._begun
+
+    def as_record(self) -> dict:
+        """As JSON values. `useful`: the share of the time held that was server starts and legs; null while held."""
+        held = None if self.released is None else self._held_s
+        useful = held and (self._spent["server starts"] + self._spent["legs"]) / held
+        spent = {what: round(seconds, 3) for what, seconds in self._spent.items()}
+        times = {"taken": self.taken, "released": self.released, "held_s": held and round(held, 3)}
+        return {**times, "spent_s": spent, "useful": useful and round(useful, 4)}
 
 
 @dataclass(frozen=True)
@@ -99,9 +150,12 @@ class Wait:
 class Lease:
     """A lease that is held."""
 
-    def __init__(self, path: Path, holder: Holder) -> None:
+    def __init__(self, path: Path, holder: Holder, proof: Proof | None = None) -> None:
         self.path = path
         self.holder = holder
+        self.account = Account()
+        self.spending = self.account.spending
+        self._proof = proof
         self._inode = _inode(path)
         self.progress("")
 
@@ -111,16 +165,40 @@ class Lease:
         _write(self.path, self.holder)
 
     def check(self) -> None:
-        """Refuse (LEASE_LOST) when the lock file was removed or replaced: another could hold it too."""
+        """Refuse (LEASE_LOST) when the lock file was removed or replaced, so that another could hold it
+        too, or when what granted the device no longer does."""
         holder = read_holder(self.path)
         if self._inode is None or _inode(self.path) != self._inode:
             raise Refusal(Reason.LEASE_LOST, "the lock file was removed or replaced while it was held", file=self.path)
         if holder is not None and not holder.same_process(self.holder):
             raise Refusal(Reason.LEASE_LOST, f"pid {holder.pid} on {holder.host} says that it holds it", file=self.path)
+        if self._proof is not None:
+            self._proof.check()
 
     def as_record(self) -> dict:
         """The lease as JSON values."""
-        return {"kind": "filelock", "path": str(self.path), "holder": asdict(self.holder)}
+        proof = self._proof
+        granted = {"kind": "filelock"} if proof is None else {"kind": proof.kind, "proof": proof.as_record()}
+        return {**granted, "path": str(self.path), "holder": asdict(self.holder), **self.account.as_record()}
+
+
+@contextlib.contextmanager
+def granted(
+    declared: case.Lease, path: Path, who: Who, on_wait: Callable[[Wait], None] | None = None
+) -> Iterator[Lease]:
+    """Hold the lease that a case declares, with proof of it in hand; `path` is the device's lock file.
+
+    Refusals: LEASE_REFUSED when there is no proof (it is looked for before anything is waited for),
+    and those of `held`.
+    """
+    proof: Proof | None = None
+    if isinstance(declared, case.CommandLease):
+        proof = wrapper.Ticket.of_this_process(declared)
+    elif isinstance(declared, case.SlurmLease):
+        proof = allocation.Allocation.of_this_process()
+    with held(path, who, on_wait, proof=proof) as lease:
+        lease.check()
+        yield lease
 
 
 def device_lock(device: str) -> Path:
@@ -136,6 +214,7 @@ def held(
     *,
     poll_s: float = 1.0,
     timeout_s: float | None = None,
+    proof: Proof | None = None,
 ) -> Iterator[Lease]:
     """Hold the lease of this lock file.
 
@@ -161,7 +240,11 @@ def held(
         time.sleep(poll_s if timeout_s is None else min(poll_s, max(0.0, timeout_s - wait.waited_s)))
     me = Holder.me(who)
     try:
-        yield Lease(path, me)
+        lease = Lease(path, me, proof)
+        try:
+            yield lease
+        finally:
+            lease.account.close()
     finally:
         if (last := read_holder(path)) is not None and last.same_process(me):
             _record(path).unlink(missing_ok=True)

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pinproof.reasons import Reason, Refusal
+from pinproof.reasons import Owner, Reason, Refusal
 
-# Metric of a leg -> key of the client's raw output; tok/s and milliseconds.
+# Metric of a leg -> key of the client's raw output, in the unit that `measures` says.
 METRICS = {"output_throughput": "output_throughput", "median_tpot": "median_tpot_ms", "median_ttft": "median_ttft_ms"}
-UNITS = {"output_throughput": "tok/s", "median_tpot": "ms", "median_ttft": "ms"}
-HIGHER_IS_BETTER = frozenset({"output_throughput"})
 # Reported beside the gated metrics, never gated.
 # A first gap of so many TTFTs and so many usual gaps means that the first chunk held no token.
 FIRST_GAP_TTFTS, FIRST_GAP_GAPS = 5, 4
@@ -42,8 +40,12 @@ class Objection:
     reason: Reason
     message: str
 
-    def as_record(self) -> dict:
-        return {"reason": self.reason.code, "owner": str(self.reason.owner), "message": self.message}
+    def as_record(self, *, of_the_pin: bool = True) -> dict:
+        """As JSON values. Only the pinned engine can fail as the target: what another arm does wrong is an input."""
+        owner = self.reason.owner
+        if owner is Owner.TARGET and not of_the_pin:
+            owner = Owner.INPUT
+        return {"reason": self.reason.code, "owner": str(owner), "message": self.message}
 
 
 def read_raw(path: Path) -> dict[str, Any]:
@@ -70,13 +72,6 @@ def metrics(raw: Mapping[str, Any]) -> dict[str, float | None]:
 def reported(raw: Mapping[str, Any]) -> dict[str, float | None]:
     """Figures that stand beside the gated ones on the page."""
     return {name: _positive(raw.get(name)) for name in REPORTED}
-
-
-def ratio(metric: str, numerator: float | None, denominator: float | None) -> float | None:
-    """Times better: throughput numerator / denominator, latency denominator / numerator."""
-    if numerator is None or denominator is None:
-        return None
-    return numerator / denominator if metric in HIGHER_IS_BETTER else denominator / numerator
 
 
 def objections(raw: Mapping[str, Any], asked: Asked, counters: Mapping[str, float | None]) -> list[Objection]:
@@ -171,6 +166,9 @@ def _witness(raw: Mapping[str, Any], counters: Mapping[str, float | None]) -> li
     found = []
     if hits := counters.get("prefix_cache_hits"):
         found.append(Objection(Reason.PREFIX_HITS, f"{hits:.0f} prompt tokens came from the prefix cache"))
+    if preempted := counters.get("preemptions"):
+        message = f"{preempted:.0f} requests were preempted: the leg is about the size of the KV cache"
+        found.append(Objection(Reason.PREEMPTED, message))
     pairs = {
         "generation_tokens": sum(_counts(raw, "output_lens")),
         "prompt_tokens": sum(_counts(raw, "input_lens")),

@@ -2,7 +2,8 @@
 
 A leg is one file, written once and never changed. Pairs are put together here: a pair counts when
 both of its legs do. A pair with one leg (an interruption came between) is kept and counts neither
-way: legs that are not adjacent in time are not compared.
+way: legs that are not adjacent in time are not compared. Nor do pairs count that the row's recipe
+discards, the first of every cell and series.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pinproof import decision, equivalence, leg, records
-from pinproof.claims import Row
+from pinproof import decision, equivalence, measures, outcomes, records
+from pinproof.claims import Row, Serving, Warmup
 from pinproof.reasons import Reason, Refusal
 
 SCHEMA = "leg"
 FIRST, SECOND = 1, 2  # series: a RED of the first must recur in the second
 
-Phase = Literal["noise", "rep"]
+# The A/A band, what is judged, legs without speculation, and lives that fill caches.
+Phase = Literal["noise", "rep", "off", "first"]
+_ALONE = "first"  # is compared with nothing, so it is no half of a pair
 Pair = dict[int, dict]  # position in time (0, 1) -> leg
 
 
@@ -50,6 +53,43 @@ class LegId:
         return dict(vars(self))
 
 
+def damaged(folder: Path, named: Mapping[str, str] | None = None) -> list[str]:
+    """Names of legs that cannot be trusted: not a whole record, or not with the output that it was read from.
+
+    With `named` (content digests by name) also those that are gone or say something else.
+    """
+    whole: dict[str, str] = {}
+    bad: set[str] = set()
+    for path in sorted(folder.glob("s*.json")):
+        if path.name.endswith(".raw.json"):
+            continue
+        try:
+            record = records.read(path, SCHEMA)
+            if LegId(**record["id"]).name == path.stem and _has_its_output(path, record):
+                whole[path.stem] = records.content_digest(record)
+                continue
+        except (Refusal, KeyError, TypeError):
+            pass
+        bad.add(path.stem)
+    return sorted(bad | {name for name, digest in (named or {}).items() if whole.get(name) != digest})
+
+
+def _has_its_output(path: Path, record: Mapping[str, Any]) -> bool:
+    """Whether the client's output is the one that a leg was read from; a start has none."""
+    if "raw_sha256" not in record:
+        return True
+    raw = path.with_suffix(".raw.json")
+    return raw.is_file() and records.file_sha256(raw) == record["raw_sha256"]
+
+
+def set_aside(folder: Path, names: Iterable[str], aside: Path) -> None:
+    """Move all files of these legs to `aside`."""
+    for name in names:
+        for path in sorted(folder.glob(f"{name}.*")):
+            aside.mkdir(parents=True, exist_ok=True)
+            path.rename(aside / path.name)
+
+
 class Legbook:
     """All legs of one row."""
 
@@ -69,6 +109,14 @@ class Legbook:
                 if own != path.stem:
                     raise Refusal(Reason.RECORD_FOREIGN, f"this is the leg {own}", file=path)
                 yield path.stem, record
+
+    def of(self, row: Row) -> Legbook:
+        """The same legs, as another row looks at them: a warm-up row at the lives of its start-up row."""
+        if row is self._row:
+            return self
+        other = Legbook.__new__(Legbook)
+        other._folder, other._row, other._legs = self._folder, row, self._legs
+        return other
 
     def path(self, leg_id: LegId, ending: str) -> Path:
         """A file of a leg: `.json` its record, `.raw.json` the client's output, `.log` the server's window."""
@@ -102,16 +150,25 @@ class Legbook:
 
     def valid(self, series: int, phase: Phase, cell: str) -> list[Pair]:
         """Pairs that count, in the order of their attempts."""
-        whole = self._whole(series, phase, cell)
-        return [pair for pair in whole if all(one["valid"] for one in pair.values())]
+        return [pair for pair in self._counted(series, phase, cell) if all(one["valid"] for one in pair.values())]
 
     def invalid(self, series: int, phase: Phase, cell: str) -> int:
         """Number of whole pairs that do not count."""
-        return len(self._whole(series, phase, cell)) - len(self.valid(series, phase, cell))
+        return len(self._counted(series, phase, cell)) - len(self.valid(series, phase, cell))
+
+    def discarded(self, series: int, phase: Phase, cell: str) -> list[Pair]:
+        """Pairs that were run first and are not counted, as the row's recipe says."""
+        return self._whole(series, phase, cell)[: self._discard(phase)]
 
     def next_index(self, series: int, phase: Phase, cell: str) -> int:
         """Index of the next attempt; an interrupted one is not gone back to."""
         return max(self.pairs(series, phase, cell), default=-1) + 1
+
+    def _counted(self, series: int, phase: Phase, cell: str) -> list[Pair]:
+        return self._whole(series, phase, cell)[self._discard(phase) :]
+
+    def _discard(self, phase: Phase) -> int:
+        return self._row.discard_first if isinstance(self._row, Serving) and phase in ("noise", "rep") else 0
 
     def _whole(self, series: int, phase: Phase, cell: str) -> list[Pair]:
         return [pair for pair in self.pairs(series, phase, cell).values() if len(pair) == 2]
@@ -119,16 +176,14 @@ class Legbook:
     def set_aside_interrupted(self, folder: Path) -> None:
         """Move legs whose pair was interrupted to `folder`: they are kept, and their place is taken again."""
         lone = [one for one in self._legs.values() if not self._pair_is_whole(one["id"])]
-        for record in lone:
-            which = LegId(**record["id"])
-            folder.mkdir(parents=True, exist_ok=True)
-            for ending in (".raw.json", ".log", ".json"):
-                if (path := self.path(which, ending)).exists():
-                    path.rename(folder / path.name)
-            del self._legs[which.name]
+        names = [LegId(**record["id"]).name for record in lone]
+        set_aside(self._folder, names, folder)
+        for name in names:
+            del self._legs[name]
 
     def _pair_is_whole(self, which: Mapping[str, Any]) -> bool:
-        return len(self.pairs(which["series"], which["phase"], which["cell"])[which["index"]]) == 2
+        pairs = self.pairs(which["series"], which["phase"], which["cell"])
+        return which["phase"] == _ALONE or len(pairs[which["index"]]) == 2
 
     def noise(self) -> dict[str, dict[str, equivalence.NoiseBand | None]]:
         """The A/A bands by cell and metric. They belong to the first series and serve the second too."""
@@ -136,9 +191,10 @@ class Legbook:
             cell.id: {
                 metric.name: equivalence.NoiseBand.from_ratios(
                     [
-                        leg.ratio(metric.name, pair[0]["metrics"][metric.name], pair[1]["metrics"][metric.name])
+                        measures.better(metric.name, self.value(pair[0], metric.name), self.value(pair[1], metric.name))
                         for pair in self.valid(FIRST, "noise", cell.id)
-                    ]
+                    ],
+                    measures.MEASURES[metric.name].scale,
                 )
                 for metric in self._row.metrics
             }
@@ -146,12 +202,18 @@ class Legbook:
         }
 
     def ratios(self, series: int, cell: str, metric: str) -> list[float | None]:
-        """Times better, one a valid rep, in order."""
+        """Times better (points better, for a share), one a valid rep, in order."""
         return [self._ratio(pair, metric) for pair in self.valid(series, "rep", cell)]
 
     def _ratio(self, pair: Pair, metric: str) -> float | None:
-        values = {one["id"]["arm"]: one["metrics"][metric] for one in pair.values()}
-        return leg.ratio(metric, values[self._row.numerator], values[self._row.denominator])
+        values = {one["id"]["arm"]: self.value(one, metric) for one in pair.values()}
+        return measures.better(metric, values[self._row.numerator], values[self._row.denominator])
+
+    def value(self, record: Mapping[str, Any], metric: str) -> float | None:
+        """A metric of one leg; for a warm-up row, its share of that life's start."""
+        if isinstance(self._row, Warmup):
+            return outcomes.share(record, self._row.callables)
+        return record["metrics"][metric]
 
     def cells(self, series: int) -> dict[str, decision.CellSeries]:
         """What the decision takes of one series."""

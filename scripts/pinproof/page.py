@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tabulate import tabulate
+from pinproof import appendix, rowtables
+from pinproof.markdown import item as _item
+from pinproof.markdown import table as _table
 
-from pinproof import leg
-
-NAMES = {"output_throughput": "output throughput", "median_tpot": "median TPOT", "median_ttft": "median TTFT"}
 AGAIN = "Clear what is open and call the workflow again: only that is done anew."
 TO_DO = {
     ("HOLD", "pinned"): "Keep the pin.",
     ("HOLD", "candidate"): "The pin may advance to the oracle.",
-    ("REVERT", "pinned"): "Take the pin back.",
+    ("REVERT", "pinned"): "Take the pin back: `snakemake --cores 1 revert` writes the patch.",
     ("REVERT", "candidate"): "Do not advance the pin to the oracle.",
     ("UNDECIDED", "pinned"): AGAIN,
     ("UNDECIDED", "candidate"): AGAIN,
@@ -24,6 +22,7 @@ MEANING = {
     "HOLD": "every gate passed and every row was shown to be inside its tolerance",
     "REVERT": "the pinned engine itself was shown to be at fault",
     "UNDECIDED": "neither was shown; what would decide it stands below",
+    "REHEARSAL": "doubles stood in for engines, subjects and device, and nothing was measured",
 }
 
 
@@ -36,6 +35,7 @@ def of(verdict: Mapping[str, Any]) -> str:
         *_why(verdict),
         "## Rows",
         *_rows(verdict),
+        *appendix.of(verdict),
         "## Identity",
         *_identity(verdict),
         "## Where",
@@ -54,7 +54,10 @@ def _why(verdict: Mapping[str, Any]) -> Iterator[str]:
         yield "## Open, and what would decide it"
         yield _causes(verdict["open"])
     yield "## What to do"
-    yield TO_DO[verdict["verdict"], verdict["advance"]]
+    if "would_say" in verdict:
+        yield f"Nothing was shown. With records like these a measured run would say: {verdict['would_say']}."
+    else:
+        yield TO_DO[verdict["verdict"], verdict["advance"]]
 
 
 def _causes(causes: Sequence[Mapping[str, Any]]) -> str:
@@ -74,76 +77,10 @@ def _rows(verdict: Mapping[str, Any]) -> Iterator[str]:
         if row["plan"]["changed_after_data"]:
             plan = row["plan"]
             yield (
-                f"**The plan was changed after the data.** Measured under {plan['measured_under']}, "
-                f"decided under {plan['decided_under']}."
+                f"**The plan was changed after the data.** Measured under "
+                f"{plan['measured_under'] or 'the plans of other rows'}, decided under {plan['decided_under']}."
             )
-        yield _metrics(row)
-        if companions := _companions(row):
-            yield companions
-        if row["legs"]["invalid"]:
-            yield _invalid(row["legs"])
-
-
-def _metrics(row: Mapping[str, Any]) -> str:
-    series = row["decision"]["second"] or row["decision"]["first"]
-    arms = list(row["measured"]["key"]["engines"])
-    lines = []
-    for found in series["metrics"]:
-        metric = found["metric"]
-        absolute = row["absolutes"][metric["cell"]][metric["name"]]
-        look = found["looks"][-1] if found["looks"] else None
-        lines.append(
-            [
-                metric["cell"],
-                f"{NAMES[metric['name']]} ({leg.UNITS[metric['name']]})",
-                *(_number(absolute[arm]) for arm in arms),
-                f"{metric['baseline_ratio']:.3f}",
-                _number(look and metric["baseline_ratio"] * math.exp(look["estimate"]["mean"]), 3),
-                _interval(look, metric),
-                _percent(metric["tolerance"]),
-                _noise(found),
-                look["estimate"]["n"] if look else 0,
-                found["outcome"].upper() + (f" ({found['reason']})" if found["reason"] else ""),
-            ]
-        )
-    heads = ["cell", "metric", *arms, "baseline", "measured", "interval", "tolerance", "A/A sd", "reps", "outcome"]
-    note = (
-        "Ratios say times better: above 1, the numerator wins. Absolutes are medians over legs. The interval holds "
-        "what a PASS at that look does not rule out."
-    )
-    return _table(lines, heads) + "\n\n" + note
-
-
-def _interval(look: Mapping[str, Any] | None, metric: Mapping[str, Any]) -> str:
-    if look is None:
-        return "unknown"
-    low, high = (_number(end and metric["baseline_ratio"] * end, 3) for end in look["interval"])
-    return f"{low} to {high}"
-
-
-def _noise(found: Mapping[str, Any]) -> str:
-    return _percent(found["noise"]["sd"]) if found["noise"] else "unknown"
-
-
-def _companions(row: Mapping[str, Any]) -> str:
-    series = row["decision"]["second"] or row["decision"]["first"]
-    return "\n".join(
-        f"- {found['metric']['cell']}, {NAMES[found['metric']['name']]}: {found['companion']}"
-        for found in series["metrics"]
-        if found["companion"]
-    )
-
-
-def _invalid(legs: Mapping[str, Any]) -> str:
-    lines = [
-        _item(
-            f"series {one['id']['series']}, {one['id']['phase']} {one['id']['index'] + 1}, {one['id']['cell']}, "
-            f"{one['id']['arm']}: "
-            + "; ".join(f"{found['message']} [{found['reason']}]" for found in one["objections"])
-        )
-        for one in legs["invalid"]
-    ]
-    return f"Of {legs['count']} legs these did not count:\n\n" + "\n".join(lines)
+        yield from rowtables.of(row)
 
 
 def _identity(verdict: Mapping[str, Any]) -> Iterator[str]:
@@ -166,6 +103,7 @@ def _identity(verdict: Mapping[str, Any]) -> Iterator[str]:
 def _where(verdict: Mapping[str, Any]) -> Iterator[str]:
     identity = verdict["device"]["identity"]
     yield _table([[key, value if value is not None else "unknown"] for key, value in identity.items()], ["device", ""])
+    yield from _clocks(verdict)
     lines = [
         [name, found["kind"], _count(found["parameters"]), found["digest"]]
         for name, found in verdict["checkpoints"].items()
@@ -173,30 +111,34 @@ def _where(verdict: Mapping[str, Any]) -> Iterator[str]:
     yield _table(lines, ["checkpoint", "kind", "parameters", "digest"])
 
 
-def _number(value: float | None, digits: int | None = None) -> str:
-    if value is None:
-        return "unknown"
-    return f"{value:.{digits}f}" if digits is not None else f"{value:.4g}"
+def _clocks(verdict: Mapping[str, Any]) -> Iterator[str]:
+    """What the device's clocks did while legs ran, where it has clock rules."""
+    lines = [
+        [
+            f"{row['row']}, {arm}, {one['legs']} legs",
+            "-".join(f"{mhz:.0f}" for mhz in dict.fromkeys(one["sm_mhz_median"] or ())) or "unknown",
+            "unknown" if one["sm_mhz_spread"] is None else f"{one['sm_mhz_spread']:.1%}",
+            one["busy_samples"],
+            ", ".join(one["throttle"]) or "none",
+            "unknown" if one["throttled_s"] is None else f"{one['throttled_s']:.3f} s",
+        ]
+        for row in verdict["rows"].values()
+        for arm, one in row.get("clocks", {}).items()
+    ]
+    if lines:
+        yield _locked(verdict)
+        columns = ["row", "median SM clock, MHz", "largest spread", "fewest busy samples", "throttled by", "throttled"]
+        yield _table(lines, columns)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+def _locked(verdict: Mapping[str, Any]) -> str:
+    devices = [row["measured"]["key"]["device"] for row in verdict["rows"].values()]
+    if mhz := {one["clocks"]["lock_mhz"] for one in devices if one.get("clocks")} - {None}:
+        return f"The SM clock was locked at {', '.join(map(str, sorted(mhz)))} MHz while engines were up."
+    may = verdict["device"].get("may_lock_clocks")
+    tried = "not permitted here" if may is False else "not known to be refused, and was not tried"
+    return f"The device's clocks were left as they are: locking them is {tried}."
 
 
 def _count(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
-
-
-def _item(text: str) -> str:
-    """An item of a list; what has several lines stays inside it."""
-    return "- " + text.strip().replace("\n", "\n  ")
-
-
-def _table(lines: Sequence[Sequence[Any]], heads: Sequence[str]) -> str:
-    cells = [[_cell(value) for value in line] for line in lines]
-    return tabulate(cells, [_cell(head) for head in heads], tablefmt="github", disable_numparse=True)
-
-
-def _cell(value: Any) -> str:
-    """A text as a cell of a GitHub table: on one line, its pipes escaped."""
-    return " ".join(str(value).split()).replace("|", "\\|")

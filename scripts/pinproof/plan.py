@@ -5,30 +5,42 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from pinproof import equivalence, layout, records
+from pinproof import equivalence, layout, measures, records
 from pinproof.case import Case
-from pinproof.claims import Row
+from pinproof.claims import Row, Serving, Warmup, baseline_of
+from pinproof.equivalence import MetricPlan, Scale
 
 
 def of(case: Case, row: Row) -> equivalence.Plan:
-    """The plan that the decision takes: every metric of the row in every cell."""
+    """The plan that the decision takes: every metric of the row in every cell.
+
+    ValueError for a warm-up row without a change to gate: statistics decide nothing there.
+    """
+    decision = case.decision_of(row)
     return equivalence.Plan(
-        metrics=tuple(
-            equivalence.MetricPlan(
-                cell=cell.id,
-                name=metric.name,
-                tolerance=metric.tolerance,
-                baseline_ratio=metric.baseline,
-                baseline_reps=metric.baseline_reps,
-                direction=equivalence.Direction(row.direction),
-            )
-            for cell in row.cells
-            for metric in row.metrics
-        ),
-        looks=tuple(case.decision.looks),
-        pass_budget=case.decision.pass_budget,
-        red_budget=case.decision.red_budget,
-        max_invalid_share=case.decision.max_invalid_share,
+        metrics=_metrics(row),
+        looks=tuple(decision.looks),
+        pass_budget=decision.pass_budget,
+        red_budget=decision.red_budget,
+        max_invalid_share=decision.max_invalid_share,
+    )
+
+
+def _metrics(row: Row) -> tuple[MetricPlan, ...]:
+    return tuple(
+        MetricPlan(
+            cell=cell.id,
+            name=metric.name,
+            tolerance=0.0 if (exact := getattr(metric, "exact", False)) else metric.tolerance,
+            baseline_ratio=baseline,
+            baseline_reps=metric.baseline_reps,
+            direction=equivalence.Direction(row.direction),
+            scale=Scale.EXACT if exact else measures.MEASURES[metric.name].scale,
+            has_prompts=isinstance(row, Serving),
+        )
+        for cell in row.cells
+        for metric in row.metrics
+        if (baseline := baseline_of(metric, cell.id)) is not None
     )
 
 
@@ -42,9 +54,17 @@ def body(case: Case, place: layout.RowPlace) -> dict[str, Any]:
         "denominator": row.denominator,
         "direction": row.direction,
         "metrics": [metric.model_dump() for metric in row.metrics],
-        "decision": case.decision.model_dump(),
+        **_of_kind(row),
+        "decision": case.decision_of(row).model_dump(),
         "first_arm": order(case, row, 0)[0],
     }
+
+
+def _of_kind(row: Row) -> dict[str, Any]:
+    """What else a kind of row is judged by."""
+    if isinstance(row, Warmup):
+        return {"callables": row.callables, "arms": list(row.judged_arms)}
+    return {"discard_first": row.discard_first} if getattr(row, "discard_first", 0) else {}
 
 
 def digest(case: Case, place: layout.RowPlace) -> str:

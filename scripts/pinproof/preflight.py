@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import psutil
 
-from pinproof import gate, pin, records
+from pinproof import citations, discharges, gate, pin, records
 from pinproof.layout import Layout
 from pinproof.reasons import Reason, Refusal
 
@@ -40,7 +40,8 @@ class Finding:
 
 def look(places: Layout) -> list[Finding]:
     """All findings of a case whose pin.json and metadata.json are there."""
-    return [_disk(places), _memory(places), _compiler(), *_cores(places), *_identities(places)]
+    found = [_disk(places), _memory(places), _compiler(), *_cores(places), *_identities(places)]
+    return [*found, *_published(places), *(Finding(*one) for one in discharges.foreseen(places))]
 
 
 def body(findings: list[Finding]) -> dict[str, Any]:
@@ -95,6 +96,13 @@ def _cores(places: Layout) -> list[Finding]:
     if wanted <= here:
         return [Finding("placement", "ready", text)]
     return [Finding("placement", "blocks", f"{text}: not all are there", Reason.DEVICE_OTHER)]
+
+
+def _published(places: Layout) -> list[Finding]:
+    """Baselines: whether their figures are where the case says, and what their records lack."""
+    case = places.case
+    before = pin.read_pin(places.root / case.previous_pin) if case.previous_pin else None
+    return [Finding(*one) for one in citations.foreseen(case, places.root, before)]
 
 
 def _identities(places: Layout) -> list[Finding]:

@@ -55,6 +55,18 @@ def started(pid: int) -> int | None:
     return None if row is None else row.started
 
 
+def parent(pid: int) -> int | None:
+    """The pid of a process's parent; None when there is no such process."""
+    row = _row(pid)
+    return None if row is None else row.parent
+
+
+def session_of(pid: int) -> set[int]:
+    """Every process of the session that a process is in."""
+    rows = _rows()
+    return {other for other, row in rows.items() if pid in rows and row.session == rows[pid].session}
+
+
 def machine_folder(name: str) -> Path:
     """A folder below `MACHINE_FOLDER` that every account of the machine may write.
 
@@ -415,7 +427,7 @@ def _recorded() -> dict[str, _Life]:
 
 def _belongings(rows: dict[int, _Row], wanted: set[str] | None) -> dict[int, str]:
     """pid -> marker of the life it belongs to; `wanted` limits the markers, None takes all."""
-    known = _lives if wanted is not None and wanted <= set(_lives) else _recorded()
+    known = dict(_lives) if wanted is not None and wanted <= set(_lives) else _recorded()  # threads end lives too
     lives = [life for life in known.values() if life.here() and (wanted is None or life.marker in wanted)]
     never = _self_and_ancestors(rows)
     owners: dict[int, str] = {}

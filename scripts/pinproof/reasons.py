@@ -25,11 +25,27 @@ class Reason(Enum):
     CASE_INVALID = ("case-invalid", Owner.INPUT, "correct the key in that file")
     PIN_INVALID = ("pin-invalid", Owner.INPUT, "correct the parity-pin block in the pin file")
     CITATION_GONE = ("citation-gone", Owner.INPUT, "correct the citation of the baseline")
+    DISCHARGE_FALLEN = (
+        "discharge-fallen",
+        Owner.INPUT,
+        "measure what the argument excused, or mend what broke it: the witness that disagrees is named",
+    )
+    DISCHARGE_UNKNOWN = (
+        "discharge-unknown",
+        Owner.INPUT,
+        "make the record that the argument rests on: the missing witness is named",
+    )
 
     # records
     RECORD_MISSING = ("record-missing", Owner.INSTRUMENT, "run the stage that makes this record")
     RECORD_DAMAGED = ("record-damaged", Owner.INSTRUMENT, "delete the record; the next call makes it anew")
     RECORD_FOREIGN = ("record-foreign", Owner.INSTRUMENT, "delete the record; it belongs to another version or stage")
+
+    REHEARSAL_FAILED = (
+        "rehearsal-failed",
+        Owner.INPUT,
+        "read what the rehearsed stages said: a lease would end the same way",
+    )
 
     # source and build
     SOURCE_SHALLOW = ("source-shallow", Owner.INPUT, "git fetch --unshallow --tags")
@@ -86,6 +102,11 @@ class Reason(Enum):
     WHEEL_PLATFORM = ("wheel-platform", Owner.ENVIRONMENT, "use a wheel whose tag this machine supports")
     ENV_FAILED = ("env-failed", Owner.ENVIRONMENT, "read the installer's log")
     ENV_BROKEN = ("env-broken", Owner.INSTRUMENT, "delete the env folder; the next call makes it anew")
+    PROVIDED_OTHER = (
+        "provided-other",
+        Owner.ENVIRONMENT,
+        "run on a worker that has what the case's `provided` names, or lock it and install it",
+    )
     TORCH_UNAVAILABLE = (
         "torch-unavailable",
         Owner.ENVIRONMENT,
@@ -126,10 +147,25 @@ class Reason(Enum):
     )
     DEVICE_BROKEN = ("device-broken", Owner.ENVIRONMENT, "mend the driver of the machine")
     DEVICE_THROTTLED = ("device-throttled", Owner.ENVIRONMENT, "let the device cool, or lower its clocks")
+    CLOCKS_MOVED = (
+        "clocks-moved",
+        Owner.ENVIRONMENT,
+        "let the device reach a steady temperature, or lock its clocks: legs at different clocks are not compared",
+    )
+    CLOCKS_UNSEEN = (
+        "clocks-unseen",
+        Owner.INSTRUMENT,
+        "give the cell more prompts, so that a leg has the samples that the case asks for",
+    )
     DEVICE_REBOOTED = ("device-rebooted", Owner.ENVIRONMENT, "run again: legs of two boots are not mixed")
     SURVIVORS = ("survivors", Owner.ENVIRONMENT, "end the named processes of an earlier run")
     LEASE_HELD = ("lease-held", Owner.ENVIRONMENT, "wait for the named holder")
     LEASE_LOST = ("lease-lost", Owner.ENVIRONMENT, "run again under a new lease")
+    LEASE_REFUSED = (
+        "lease-refused",
+        Owner.ENVIRONMENT,
+        "take the lease as the case's `lease` key says, and start the workflow inside it",
+    )
     LOCK_PLACE = ("lock-place", Owner.ENVIRONMENT, "give a folder on a local disk that every account may write")
 
     # servers
@@ -138,6 +174,11 @@ class Reason(Enum):
     SERVER_MEMORY = ("server-memory", Owner.ENVIRONMENT, "free memory on the device, or lower what the row reserves")
     SERVER_STALLED = ("server-stalled", Owner.TARGET, "read the last line of the server log")
     SERVER_TIMEOUT = ("server-timeout", Owner.INSTRUMENT, "raise serve.start_timeout_s in the case")
+    REFERENCE_FAILED = (
+        "reference-failed",
+        Owner.INPUT,
+        "mend the engine or the serve keys of the arm compared with: it speaks neither for the pin nor against it",
+    )
     SERVER_FOREIGN = ("server-foreign", Owner.ENVIRONMENT, "free the port: another process answered on it")
     SERVER_SURVIVED = ("server-survived", Owner.INSTRUMENT, "end the named processes by their pid")
     CONFIG_NOT_APPLIED = (
@@ -157,12 +198,45 @@ class Reason(Enum):
         Owner.INSTRUMENT,
         "use prompts of their own for every leg, or turn prefix caching off",
     )
+    PREEMPTED = (
+        "preempted",
+        Owner.INPUT,
+        "give both servers more KV cache, or the cell fewer requests: what was computed twice is no speed",
+    )
     COMPILED_IN_WINDOW = ("compiled-in-window", Owner.ENVIRONMENT, "warm the named kernels up before the leg")
     METRICS_DISAGREE = ("metrics-disagree", Owner.INSTRUMENT, "compare the client's counts with the server's counters")
     METRIC_MISSING = ("metric-missing", Owner.INSTRUMENT, "read the client's raw output")
     CLIENT_FAILED = ("client-failed", Owner.INSTRUMENT, "read the client log")
-    CLIENT_STALLED = ("client-stalled", Owner.TARGET, "no tokens came for the stated time: read the server log")
+    CLIENT_STALLED = (
+        "client-stalled",
+        Owner.INSTRUMENT,
+        "read the client log, or raise leg_timeout_s: the server was not seen to stand still",
+    )
     CLIENT_CHANGED = ("client-changed", Owner.INSTRUMENT, "build the client's arguments for this version of the client")
+
+    # start-up and warm-up
+    STARTS_DIFFER = (
+        "starts-differ",
+        Owner.INPUT,
+        "take from the arm's serve keys what keeps its caches off, or ask for cold starts of both arms",
+    )
+    CACHE_STATE = (
+        "cache-state",
+        Owner.ENVIRONMENT,
+        "run where the page cache can be set, or ask for the other state in the row's caches",
+    )
+    WARMUP_FAILED = ("warmup-failed", Owner.TARGET, "read the exception and the server logs of the failed lives")
+    WARMUP_UNCONFIRMED = (
+        "warmup-unconfirmed",
+        Owner.ENVIRONMENT,
+        "call the workflow again: a failure counts when it recurs and no life went well",
+    )
+    WARMUP_DID_NOT_RUN = (
+        "warmup-did-not-run",
+        Owner.INPUT,
+        "name callables that this version has and that run on this device",
+    )
+    WARMUP_UNKNOWN = ("warmup-unknown", Owner.INSTRUMENT, "see what the span files and the server logs say")
 
     # decision
     NOISE = ("noise", Owner.ENVIRONMENT, "quieten the device, or plan more reps")

@@ -21,6 +21,18 @@ from typing import Any
 from pinproof.reasons import Reason, Refusal
 
 PROVENANCE = "provenance"
+# Set for every process of a rehearsal: its records are of another family, which nothing else reads.
+REHEARSAL_VARIABLE = "PINPROOF_REHEARSAL"
+
+
+def rehearsing() -> bool:
+    """Whether this process belongs to a rehearsal."""
+    return bool(os.environ.get(REHEARSAL_VARIABLE))
+
+
+def schema_name(schema: str) -> str:
+    """The full name of a schema: a record of a rehearsal is never one of a measurement, nor the other way."""
+    return f"pinproof-rehearsal/{schema}" if rehearsing() else f"pinproof/{schema}"
 
 
 def canonical(value: Any) -> str:
@@ -76,7 +88,7 @@ def headed(schema: str, body: Mapping[str, Any], *, version: int = 1) -> dict[st
     """
     if clash := {"schema", PROVENANCE} & set(body):
         raise ValueError(f"record body holds reserved keys: {sorted(clash)}")
-    return {"schema": {"name": f"pinproof/{schema}", "version": version}, **body}
+    return {"schema": {"name": schema_name(schema), "version": version}, **body}
 
 
 def write(
@@ -111,7 +123,7 @@ def read(path: Path, schema: str, *, version: int = 1) -> dict:
         raise Refusal(Reason.RECORD_DAMAGED, f"not a whole JSON record: {error}", file=path) from None
     if not isinstance(record, dict):
         raise Refusal(Reason.RECORD_DAMAGED, "not a JSON object", file=path)
-    expected = {"name": f"pinproof/{schema}", "version": version}
+    expected = {"name": schema_name(schema), "version": version}
     if record.get("schema") != expected:
         raise Refusal(Reason.RECORD_FOREIGN, f"schema is {record.get('schema')}, expected {expected}", file=path)
     return record

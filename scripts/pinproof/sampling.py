@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from pinproof import records
-from pinproof.device import Nvml, throttle_names
+from pinproof.nvml import Nvml, throttle_names
 from pinproof.reasons import Reason, Refusal
 
 PERIOD_S = 0.5

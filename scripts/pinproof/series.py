@@ -7,30 +7,35 @@ caches.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from pinproof import bench, corpus, decision, device, equivalence, lease, plan, processes, records
+from pinproof import bench, corpus, decision, device, lease, lives, plan, processes, records
+from pinproof.claims import Serving, Speculative, Startup
+from pinproof.decision import RowDecision, SeriesDecision
+from pinproof.equivalence import Outcome
 from pinproof.layout import Layout, RowPlace
-from pinproof.legbook import FIRST, SECOND, Legbook, LegId
+from pinproof.legbook import FIRST, SECOND, Legbook, LegId, Phase, damaged, set_aside
+from pinproof.progress import Progress
 from pinproof.reasons import Reason, Refusal
 
 Say = Callable[[str], None]
 
 
 def measure(places: Layout, row_id: str, say: Say) -> dict[str, Any]:
-    """Measure a row as far as its plan asks for, and return the body of series.json.
+    """Measure a row as far as its plan asks for, and return the body of series.json; see also `leases`.
 
     A refusal ends the attempt: it is kept under attempts/ with the logs, and the body says
     `failed` with its reason. Nothing that was measured before is lost.
     """
     place = places.row(row_id)
-    asked = asked_for(place, places.case.decision.noise_pairs)
+    asked = asked_for(places, row_id)
     attempt = _attempt_folder(place)
     try:
         _Measuring(places, place, attempt, say).run()
@@ -40,7 +45,15 @@ def measure(places: Layout, row_id: str, say: Say) -> dict[str, Any]:
         records.write(attempt / "failed.json", "attempt", {"failure": failure})
     else:
         failure = None
-    return {**_body(places, place, failure), "asked_for": asked}
+    body = {**_body(places, place, failure), "asked_for": asked}
+    records.write(_told(place), "told", {name: body[name] for name in ("legs", "asked_for")})
+    return body
+
+
+def leases(place: RowPlace) -> list[dict[str, Any]]:
+    """Every lease that was held for a row: when, by which proof, and what the time was spent on."""
+    files = sorted(place.attempts.glob("*/series*/lease.json"))
+    return [{"series": str(file.relative_to(place.attempts).parent), **records.read(file, "spent")} for file in files]
 
 
 def failed_attempts(place: RowPlace) -> int:
@@ -48,24 +61,56 @@ def failed_attempts(place: RowPlace) -> int:
     return len(list(place.attempts.glob("*/failed.json")))
 
 
-def asked_for(place: RowPlace, noise_pairs: int) -> str:
+def asked_for(places: Layout, row_id: str) -> str:
     """What makes the next call measure on although nothing else changed: a result that stays open
-    and wants more reps under the plan that it was decided under, or an A/A band of fewer pairs than the
-    plan says. Once they are there it stays the same.
+    and wants more reps under the plan that it was decided under (that of the row, or of a warm-up row
+    which looks at its lives), or an A/A band of fewer pairs than the plan says. Once they are there it
+    stays the same.
     """
+    place, noise_pairs = places.row(row_id), places.case.decision_of(places.case.row(row_id)).noise_pairs
+    if lost := _damaged(place):
+        attempt = sum(1 for _ in place.attempts.glob("*"))  # the same leg may be damaged once more
+        return f"damaged in attempt {attempt}: {', '.join(lost)}"
+    for judged in (place, *(places.row(one.id) for one in places.case.warmups(place.row))):
+        if wanted := _wanted(judged):
+            return wanted
     try:
-        found = records.read(place.result, "row")
-    except Refusal:
-        found = None
-    if found and found["measured"]["digest"] == place.folder.name and (look := found["decision"]["next_look"]):
-        return f"{found['plan']['decided_under'][:16]}:{look}"
-    try:
-        before = records.read(place.series, "series").get("asked_for", "")
+        before = _last(place).get("asked_for", "")
         bands = [band for cell in records.read(place.noise, "noise")["cells"].values() for band in cell.values()]
     except Refusal:
         return ""
     few = [band for band in bands if band and band["pairs"] < noise_pairs]
     return f"{noise_pairs} A/A pairs" if few else before
+
+
+def _wanted(place: RowPlace) -> str | None:
+    """The look that a row's result asks for, and the plan that it was decided under."""
+    try:
+        found = records.read(place.result, "row")
+    except Refusal:
+        return None
+    look = (found["decision"] or {}).get("next_look")
+    if look is None or found["measured"]["digest"] != place.folder.name:
+        return None
+    return f"{found['plan']['decided_under'][:16]}:{look}"
+
+
+def _damaged(place: RowPlace) -> list[str]:
+    """Legs that the last series named and that are no longer what it named."""
+    try:
+        return damaged(place.legs, _last(place)["legs"])
+    except (Refusal, KeyError):
+        return []
+
+
+def _told(place: RowPlace) -> Path:
+    """What the last series told, where a call that measures again still finds it: its output is removed first."""
+    return place.folder / "told.json"
+
+
+def _last(place: RowPlace) -> dict[str, Any]:
+    told = _told(place)
+    return records.read(told, "told") if told.exists() else records.read(place.series, "series")
 
 
 def _attempt_folder(place: RowPlace) -> Path:
@@ -86,10 +131,15 @@ def _body(places: Layout, place: RowPlace, failure: dict | None) -> dict[str, An
         "row": place.row.id,
         "outcome": "failed" if failure else "measured",
         "failure": failure,
-        "plan_digest": records.content_digest(records.read(place.plan, "plan")) if place.plan.exists() else None,
+        "plan_digest": _plan_digest(place),
+        "warmup_plans": {one.id: _plan_digest(places.row(one.id)) for one in places.case.warmups(place.row)},
         "legs": book.digests(),
         "failed_attempts": failed_attempts(place),
     }
+
+
+def _plan_digest(place: RowPlace) -> str | None:
+    return records.content_digest(records.read(place.plan, "plan")) if place.plan.exists() else None
 
 
 @dataclass
@@ -104,13 +154,19 @@ class _Measuring:
     def run(self) -> None:
         case, row = self.places.case, self.place.row
         self._require_gates()
-        self.plan = plan.of(case, row)
+        self.kind = lives if isinstance(row, Startup) else bench
+        self.rows = [one for one in (row, *case.warmups(row)) if one.metrics]
+        self.plans = [plan.of(case, one) for one in self.rows]
+        self.looks = self.plans[0].looks
+        self._set_aside_damaged()
         self._set_aside_other_boots()
         self.book = Legbook(self.place.legs, row)
         self.book.set_aside_interrupted(self.attempt / "interrupted")
         if not self.book.legs:  # before data; a plan that no leg was taken under is no plan yet
-            records.write(self.place.plan, "plan", plan.body(case, self.place))
-        self._write_corpus()
+            for one in (row, *case.warmups(row)):
+                records.write(self.places.row(one.id).plan, "plan", plan.body(case, self.places.row(one.id)))
+        if isinstance(row, Serving):
+            self._write_corpus()
         for series in (FIRST, SECOND):
             if self._needs(series):
                 self._run_series(series)
@@ -126,25 +182,54 @@ class _Measuring:
                 raise Refusal(Reason.from_code(row["reason"]), text, file=self.places.gate(arm))
 
     def _needs(self, series: int) -> bool:
+        if series == FIRST and (self._noise_missing() or self._off_missing()):
+            return True
+        return self._next_look(series) is not None
+
+    def _judged(self) -> list[RowDecision]:
+        """What the row is by its legs so far, and every warm-up row that is judged by them."""
+        return [self.book.of(row).decide(plan) for row, plan in zip(self.rows, self.plans, strict=True)]
+
+    def _next_look(self, series: int) -> int | None:
+        """The number of reps that a series goes on to for some row; None when it is at its end."""
+        looks = [self._look_of(series, judged) for judged in self._judged()]
+        return min((look for look in looks if look is not None), default=None)
+
+    def _look_of(self, series: int, judged: RowDecision) -> int | None:
         if series == FIRST:
-            return self._noise_missing() or self.book.decide(self.plan).next_look is not None
-        judged = self.book.decide(self.plan)
-        first_red = judged.first.outcome is equivalence.Outcome.RED
-        return first_red and (judged.second is None or judged.next_look is not None)
+            return judged.first.next_look
+        if judged.first.outcome is not Outcome.RED:
+            return None
+        return self.looks[0] if judged.second is None else judged.next_look
 
     def _run_series(self, series: int) -> None:
         folder = self.attempt / f"series{series}"
         run = f"{self.places.case.case}.{self.place.row.id}.{uuid.uuid4().hex[:8]}"
         who = lease.Who(case=self.places.case.case, row=self.place.row.id)
-        with lease.held(lease.device_lock(self.places.case.device.kind), who, bench.every(10, self._waiting)) as held:
+        lock = lease.device_lock(self.places.case.device.kind)
+        with contextlib.ExitStack() as stack:
+            held = stack.enter_context(lease.granted(self.places.case.lease, lock, who, bench.every(10, self._waiting)))
+            stack.callback(self._keep_account, held, folder)
             self.say(f"series {series}: lease taken; starting {' and '.join(self._arms())}")
             self._probe(run)
-            with bench.up(self.places, self.place, run, folder, self.say) as self.bench:
-                bench.warm_up(self.bench, self.place, folder, self.say)
-                self._progress = _Progress(self.say, held.progress)
-                if series == FIRST:
-                    self._run_noise()
-                self._run_reps(series)
+            self._progress = Progress(self.say, held.progress)
+            if self._noise_missing() or self._next_look(series) is not None:
+                with self.kind.up(self.places, self.place, run, folder, held, self.say) as self.bench:
+                    if series == FIRST:
+                        self._run_noise()
+                    self._run_reps(series)
+            if series == FIRST and self._off_missing():
+                off = folder / "off"
+                self.say("without speculation")
+                with bench.up(self.places, self.place, f"{run}.off", off, held, self.say, speculating=False) as here:
+                    self.bench = here
+                    self._run_off()
+
+    @staticmethod
+    def _keep_account(held: lease.Lease, folder: Path) -> None:
+        """What the lease was spent on, a moment before it is given back."""
+        held.account.close()
+        records.write(folder / "lease.json", "spent", held.as_record())
 
     def _probe(self, run: str) -> None:
         """The first seconds of a lease: is it the device, and is it ours alone?
@@ -167,54 +252,76 @@ class _Measuring:
                 raise Refusal(Reason.SURVIVORS, f"processes of an earlier run could not be ended: {teardown.left}")
         recorded = records.read(self.places.device, "device")
         declared = self.places.case.device.declared
-        facts = device.identify(declared["kind"])
+        facts = device.identify(declared["kind"], gpu=declared.get("uuid"))
         device.require(declared, facts)
+        device.require_free(facts)
         if found := device.differences(recorded["identity"], facts.identity, ("recorded", "here")):
             raise Refusal(Reason.DEVICE_OTHER, "; ".join(found), file=self.places.device)
 
     def _run_noise(self) -> None:
-        """The A/A band: pairs of one arm against itself, in the same lease."""
-        wanted = self.places.case.decision.noise_pairs
-        for _ in range(self._most_pairs(wanted)):
-            for cell in self.place.row.cells:
-                if len(self.book.valid(FIRST, "noise", cell.id)) < wanted:
-                    self._run_pair(FIRST, "noise", cell.id, (self.place.row.denominator,) * 2, wanted)
-            if not self._noise_missing():
-                return
+        """The A/A band: pairs of one arm against itself, in the same lease.
+
+        Where lives are not shared, so are not those of a pair: what differs from life to life is in the band.
+        """
+        wanted = self.places.case.decision_of(self.place.row).noise_pairs
+        arms = (self.place.row.denominator,) * 2
+        while cells := [
+            cell.id for cell in self.place.row.cells if len(self.book.valid(FIRST, "noise", cell.id)) < wanted
+        ]:
+            self._run_round(FIRST, "noise", dict.fromkeys(cells, arms), wanted)
 
     def _noise_missing(self) -> bool:
-        wanted = self.places.case.decision.noise_pairs
+        wanted = self.places.case.decision_of(self.place.row).noise_pairs
         return any(len(self.book.valid(FIRST, "noise", cell.id)) < wanted for cell in self.place.row.cells)
 
     def _run_reps(self, series: int) -> None:
-        while True:
-            judged = self.book.decide(self.plan)
-            of_series = judged.first if series == FIRST else judged.second
-            look = judged.next_look if of_series else self.plan.looks[0]
-            if judged.outcome is not equivalence.Outcome.CONTINUE and not (series == SECOND and of_series is None):
-                self.say(f"series {series} ends: {judged.outcome}")
-                return
+        while (look := self._next_look(series)) is not None:
+            orders = {}
             for cell in self.place.row.cells:
-                if len(self.book.valid(series, "rep", cell.id)) < look:
-                    counted = len(self.book.valid(series, "rep", cell.id))
-                    arms = plan.order(self.places.case, self.place.row, counted)
-                    self._run_pair(series, "rep", cell.id, arms, look)
+                if (counted := len(self.book.valid(series, "rep", cell.id))) < look:
+                    orders[cell.id] = plan.order(self.places.case, self.place.row, counted)
+            self._run_round(series, "rep", orders, look)
+        for row, judged in zip(self.rows, self._judged(), strict=True):
+            self.say(f"series {series} ends: {row.id} {_of_series(judged, series)}")
 
-    def _run_pair(self, series: int, phase: str, cell: str, arms: tuple[str, str], wanted: int) -> None:
+    def _off_missing(self) -> bool:
+        row = self.place.row
+        wanted = row.off_legs if isinstance(row, Speculative) else 0
+        return any(len(self.book.valid(FIRST, "off", cell.id)) < wanted for cell in row.cells)
+
+    def _run_off(self) -> None:
+        """Legs of both arms without speculation; they gate nothing, so too few that count end no row."""
+        row = self.place.row
+        while cells := [one.id for one in row.cells if len(self.book.valid(FIRST, "off", one.id)) < row.off_legs]:
+            if any(self.book.next_index(FIRST, "off", cell) >= self._most_pairs(row.off_legs) for cell in cells):
+                self.say(f"without speculation too few legs of {', '.join(cells)} count: that figure is left out")
+                return
+            self._run_round(FIRST, "off", dict.fromkeys(cells, self._arms()), row.off_legs)
+
+    def _run_round(self, series: int, phase: Phase, orders: Mapping[str, tuple[str, str]], wanted: int) -> None:
+        """One pair of legs in each of these cells; `orders` says which arm comes first in it."""
+        indices = {cell: self._next_attempt(series, phase, cell, wanted) for cell in orders}
+        residents = self.bench.residents
+        for group in in_time(orders, together=residents.together, up=tuple(residents.up)):
+            for number, (cell, position) in enumerate(group):
+                if phase == "noise" and position == 1 and group[number - 1][1] == 0 and not residents.together:
+                    residents.end()
+                which = LegId(series, phase, cell, indices[cell], position, orders[cell][position])
+                self._progress.before(which, wanted, len(self.place.row.cells))
+                self._progress.after(self.kind.run_leg(self.bench, self.places, self.place, self.book, which))
+
+    def _next_attempt(self, series: int, phase: Phase, cell: str, wanted: int) -> int:
         index = self.book.next_index(series, phase, cell)
-        if index >= self._most_pairs(wanted if phase == "noise" else self.plan.looks[-1]):
+        if index >= self._most_pairs(self.looks[-1] if phase == "rep" else wanted):
             raise Refusal(
                 Reason.INVALID_REPS, f"{index} attempts at {phase} pairs of {cell} and still too few that count"
             )
-        for position, arm in enumerate(arms):
-            which = LegId(series, phase, cell, index, position, arm)
-            self._progress.before(which, wanted, len(self.place.row.cells))
-            record = bench.run_leg(self.bench, self.places, self.place, self.book, which)
-            self._progress.after(record)
+        return index
 
     def _most_pairs(self, wanted: int) -> int:
-        """Attempts after which too large a share of them did not count."""
-        return int(wanted / (1 - self.plan.max_invalid_share)) + 2
+        """Attempts after which too large a share of them did not count; those that are discarded come on top."""
+        discarded = self.place.row.discard_first if isinstance(self.place.row, Serving) else 0
+        return int(wanted / (1 - self.plans[0].max_invalid_share)) + 2 + discarded
 
     def _write_corpus(self) -> None:
         """Prompts for every leg that the plan may come to, made once."""
@@ -232,13 +339,22 @@ class _Measuring:
         row = self.place.row
         legs: dict[str, int] = {f"warmup-{cell.id}": row.recipe.warmup_prompts for cell in row.cells}
         for cell in row.cells:
-            for index in range(self._most_pairs(self.places.case.decision.noise_pairs)):
+            for index in range(self._most_pairs(self.places.case.decision_of(self.place.row).noise_pairs)):
                 for position in (0, 1):
                     legs[LegId(FIRST, "noise", cell.id, index, position, "").corpus] = cell.prompts
-            for index in range(self._most_pairs(self.plan.looks[-1])):
+            for index in range(self._most_pairs(self.looks[-1])):
                 for series in (FIRST, SECOND):
                     legs[LegId(series, "rep", cell.id, index, 0, "").corpus] = cell.prompts
+            if isinstance(row, Speculative) and row.off_legs:
+                for index in range(self._most_pairs(row.off_legs)):
+                    legs[LegId(FIRST, "off", cell.id, index, 0, "").corpus] = cell.prompts
         return legs
+
+    def _set_aside_damaged(self) -> None:
+        """A leg that a fault of the disk spoiled is kept with the attempt, and its rep is taken again."""
+        if lost := damaged(self.place.legs):
+            set_aside(self.place.legs, lost, self.attempt / "damaged")
+            self.say(f"damaged on disk, taken again: {', '.join(lost)}; kept in {self.attempt / 'damaged'}")
 
     def _set_aside_other_boots(self) -> None:
         """Legs of two boots are not mixed: those of another boot are kept with the attempt."""
@@ -261,27 +377,25 @@ class _Measuring:
         self.say(f"waiting for the device: {wait}")
 
 
-class _Progress:
-    """Which leg of how many, and about how long to the next look."""
-
-    def __init__(self, say: Say, publish: Callable[[str], None]) -> None:
-        self._say, self._publish = say, publish
-        self._seconds: dict[str, list[float]] = {}
-
-    def before(self, which: LegId, wanted: int, cells: int) -> None:
-        known = [value for values in self._seconds.values() for value in values]
-        pairs_left = max(wanted - which.index, 1)
-        left = f", about {_minutes(pairs_left * 2 * cells * sum(known) / len(known))} to go" if known else ""
-        what = "A/A pair" if which.phase == "noise" else "rep"
-        text = f"series {which.series}: {what} {which.index + 1} of {wanted}, {which.cell}, {which.arm}{left}"
-        self._say(text)
-        self._publish(text)
-
-    def after(self, record: dict) -> None:
-        self._seconds.setdefault(record["id"]["cell"], []).append(record[records.PROVENANCE]["seconds"])
-        for objection in record["objections"]:
-            self._say(f"does not count: {objection['message']} [{objection['reason']}]")
+def _of_series(judged: RowDecision, series: int) -> str:
+    """How a series ended for a row, in a word."""
+    found: SeriesDecision | None = judged.first if series == FIRST else judged.second
+    return "asked for nothing" if found is None else str(found.outcome)
 
 
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+def in_time(
+    orders: Mapping[str, tuple[str, str]], *, together: bool, up: tuple[str, ...]
+) -> list[list[tuple[str, int]]]:
+    """The legs of a round in time: groups of (cell, position in its pair).
+
+    With both servers up a pair is taken at once, cell by cell. One at a time, all cells that begin with
+    the same arm go through the first life and then through the second; cells that begin with the arm
+    that is up come first. In serpentine order two neighbouring rounds then share a life.
+    """
+    if together:
+        return [[(cell, 0), (cell, 1)] for cell in orders]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for cell, arms in orders.items():
+        groups.setdefault(arms, []).append(cell)
+    first = sorted(groups, key=lambda arms: arms[0] not in up)
+    return [[(cell, position) for position in (0, 1) for cell in groups[arms]] for arms in first]

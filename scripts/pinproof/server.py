@@ -13,7 +13,7 @@ import secrets
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ PORT = "{port}"
 
 _POLL_S = 0.05
 _LOOK_S = 0.25  # between two looks at the log
+_PENDING = ("vllm:num_requests_running", "vllm:num_requests_waiting")  # gauges
 
 Progress = Callable[[str], None]
 
@@ -180,6 +181,16 @@ class Server:
         """The exit status of its first process, negative for a signal; None while it runs."""
         return self._process.poll()
 
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why its start failed; None while it has not."""
+        return self._start.refusal
+
+    @property
+    def began(self) -> float:
+        """The monotonic clock at the spawn, seconds."""
+        return self._began
+
     def seconds(self) -> float:
         """Since the spawn."""
         return time.monotonic() - self._began
@@ -233,6 +244,12 @@ class Server:
         text = self.metrics_text()
         return None if text is None else Counters.parse(text)
 
+    def pending(self) -> int | None:
+        """Requests that it says it works on or holds back; None when it does not say."""
+        families = text_string_to_metric_families(self.metrics_text() or "")
+        named = [sample for family in families for sample in family.samples if sample.name in _PENDING]
+        return int(sum(sample.value for sample in named)) if named else None
+
     def log_offset(self) -> int:
         """The size of the log now, in bytes: where a window begins."""
         with contextlib.suppress(OSError):
@@ -277,6 +294,26 @@ def ready(*servers: Server, progress: Progress | None = None) -> None:
                 progress(f"{server.marker}: {phase}, {server.seconds():.0f} s: {last[:200]}")
         waiting[0]._start.settled.wait(_POLL_S)
     _refuse_failed(servers)
+
+
+def stop_all(servers: Sequence[Server]) -> None:
+    """End servers at the same time, each within its own grace. Refusal: SERVER_SURVIVED, when all are through."""
+
+    def stop(server: Server) -> None:
+        try:
+            server.stop()
+        except Refusal as refusal:
+            survived.append(refusal)
+
+    survived: list[Refusal] = []
+    with processes.shielded():
+        threads = [threading.Thread(target=stop, args=(server,)) for server in servers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for refusal in survived:
+        raise refusal
 
 
 def _refuse_failed(servers: tuple[Server, ...]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pinproof import decision, gate, plan, records, result
+from pinproof import citations, decision, discharges, gate, plan, records, result
 from pinproof.case import ORACLE
 from pinproof.decision import Cause, HardGate
 from pinproof.layout import Layout
@@ -14,6 +14,7 @@ from pinproof.legbook import Legbook
 from pinproof.pin import Pin
 from pinproof.reasons import Owner, Reason, Refusal
 
+REHEARSAL = "REHEARSAL"
 _DOUBT = (Owner.INSTRUMENT, Owner.ENVIRONMENT)
 
 
@@ -26,9 +27,20 @@ def of(places: Layout) -> dict[str, Any]:
     arms = {name: _arm(places, name) for name in sorted(places.case.arms)}
     results = {row.id: _result(places, row.id) for row in places.case.rows}
     judged = {row_id: _judge(places, row_id, results[row_id], arms) for row_id in results}
+    cited = _read(places.citations, "citations") if citations.wanted(places.case) else None
+    judged |= {row_id: cause for row_id, cause in _uncited(cited).items() if row_id in judged}
+    argued = _discharges(places)
     pin = decision.decide_pin(
-        {row_id: one if isinstance(one, decision.RowDecision) else None for row_id, one in judged.items()},
-        [_identity_gate(name, arm["gate"]) for name, arm in arms.items()],
+        {
+            row_id: one if isinstance(one, decision.RowDecision) else None
+            for row_id, one in judged.items()
+            if one is not None
+        },
+        [
+            *(_identity_gate(name, arm["gate"]) for name, arm in arms.items()),
+            *discharges.gates(argued),
+            *_warmups(results),
+        ],
         alpha=places.case.decision.red_budget,
     )
     lost = {row_id: cause for row_id, cause in judged.items() if isinstance(cause, Cause)}
@@ -36,7 +48,7 @@ def of(places: Layout) -> dict[str, Any]:
         "case": places.case.case,
         "question": places.case.question,
         "advance": places.case.advance,
-        "verdict": str(pin.verdict),
+        **_words(pin.verdict),
         "against": [_cause(cause) for cause in pin.against],
         "open": [_cause(lost.get(cause.subject, cause)) for cause in pin.open],
         "decision": pin.as_record(),
@@ -44,8 +56,16 @@ def of(places: Layout) -> dict[str, Any]:
         "device": _read(places.device, "device"),
         "checkpoints": {name: _read(places.checkpoint(name), "checkpoint") for name in places.case.checkpoints},
         "rows": results,
+        "baselines": _baselines(places, cited),
+        "discharges": [one.as_record() for one in argued],
+        "not_owed": [one.model_dump() for one in places.case.not_owed],
         "inputs": _inputs(places),
     }
+
+
+def _words(found: decision.Verdict) -> dict[str, Any]:
+    """A rehearsal says what a measured run would have said, and is never a verdict itself."""
+    return {"verdict": REHEARSAL, "would_say": str(found)} if records.rehearsing() else {"verdict": str(found)}
 
 
 def _arm(places: Layout, name: str) -> dict[str, Any]:
@@ -104,8 +124,8 @@ def _result(places: Layout, row_id: str) -> dict[str, Any]:
 
 def _judge(
     places: Layout, row_id: str, found: Mapping[str, Any], arms: Mapping[str, Any]
-) -> decision.RowDecision | Cause:
-    """The row's decision; a cause instead when there is none to take."""
+) -> decision.RowDecision | Cause | None:
+    """The row's decision; a cause instead when there is none to take, None when its hard gates are all it has."""
     if failure := found["failure"]:
         reason = Reason.from_code(failure["reason"])
         return Cause(row_id, reason, f"{failure['message']}; {reason.remedy}")
@@ -118,7 +138,59 @@ def _judge(
             row_id, Reason.DEVICE_OTHER, f"its legs were taken on another device; {Reason.DEVICE_OTHER.remedy}"
         )
     place = places.row(row_id)
-    return Legbook(place.legs, place.row).decide(plan.of(places.case, place.row))
+    return Legbook(place.legs, place.row).decide(plan.of(places.case, place.row)) if place.row.metrics else None
+
+
+def _warmups(results: Mapping[str, Mapping[str, Any]]) -> list[HardGate]:
+    """Whether the callables of warm-up rows succeeded: hard gates, without statistics."""
+    return [
+        HardGate(
+            f"{row_id}: {gate['callable']} of {gate['arm']}",
+            gate["passed"],
+            None if gate["reason"] is None else Reason.from_code(gate["reason"]),
+        )
+        for row_id, found in results.items()
+        for gate in (found["warmup"] or {"gates": []})["gates"]
+    ]
+
+
+def _uncited(cited: Mapping[str, Any] | None) -> dict[str, Cause]:
+    """The rows whose baseline is no longer where it was published: nothing is judged by such a figure."""
+    return {
+        one["row"]: Cause(
+            one["row"],
+            Reason.CITATION_GONE,
+            f"{one['file']}:{one['line']}, {one['quote']!r}: {one['text']}; {Reason.CITATION_GONE.remedy}",
+        )
+        for one in (cited or {}).get("citations", ())
+        if one["state"] == citations.State.GONE
+    }
+
+
+def _discharges(places: Layout) -> list[discharges.Judged]:
+    """The case's discharges, judged again from the witnesses that are recorded."""
+    if not places.case.discharges:
+        return []
+    recorded = _read(places.discharges, "discharges")
+    found = discharges.from_record(recorded)
+    stated = [(one.id, one.kind, one.argument) for one in places.case.discharges]
+    again = [one.as_record() for one in found]
+    if [(one.id, one.kind, one.argument) for one in found] != stated or again != recorded["discharges"]:
+        raise Refusal(Reason.RECORD_DAMAGED, "the case's discharges do not lead to it", file=places.discharges)
+    return found
+
+
+def _baselines(places: Layout, cited: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What was published of every row, where it was found, and what its record lacks."""
+    return {
+        row.id: {
+            "published": row.published and row.published.model_dump(),
+            "citations": [one for one in (cited or {}).get("citations", ()) if one["row"] == row.id],
+            "remarks": [one["text"] for one in (cited or {}).get("remarks", ()) if one["row"] == row.id],
+        }
+        for row in places.case.rows
+        if row.published or citations.baselines_of(row)
+    }
 
 
 def _cause(cause: Cause) -> dict[str, Any]:
@@ -137,6 +209,8 @@ def _inputs(places: Layout) -> dict[str, str]:
     named |= {places.gate(arm): "gate" for arm in places.case.arms}
     named |= {engine.version: "version" for engine in places.engines().values()}
     named |= {places.checkpoint(name): "checkpoint" for name in places.case.checkpoints}
+    named |= {places.citations: "citations"} if citations.wanted(places.case) else {}
+    named |= {places.discharges: "discharges"} if places.case.discharges else {}
     named |= {row.result: "row" for row in rows} | {row.series: "series" for row in rows}
     return {_name(places, path): records.content_digest(records.read(path, schema)) for path, schema in named.items()}
 

@@ -18,7 +18,7 @@ from pinproof.reasons import Reason, Refusal
 
 PROGRAM = Path(__file__).parent / "children" / "read_version.py"
 # What the loader and the locale need; nothing that could change what is imported.
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME")
 
 
 def read(python: Path, *, log: Path) -> dict[str, Any]:

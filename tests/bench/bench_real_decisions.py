@@ -51,9 +51,9 @@ def aa(folder: Path) -> bool:
 
 def decision_ratio(pair: dict, metric: str) -> float | None:
     """The ratio of an A/A pair."""
-    from pinproof import leg
+    from pinproof import measures
 
-    return leg.ratio(metric, pair[0]["metrics"][metric], pair[1]["metrics"][metric])
+    return measures.better(metric, pair[0]["metrics"][metric], pair[1]["metrics"][metric])
 
 
 def slowed(folder: Path) -> bool:

@@ -37,6 +37,9 @@ FAULTS: dict[str, tuple[int | None, str]] = {
     "wrong-model": (None, "serves another model name"),
     "any-address": (None, "listens on every address instead of 127.0.0.1"),
     "hung-post": (None, "every GET is well; completions get headers and then nothing"),
+    "compile-raises": (None, "its warm-up raises; a traceback, exit status 1"),
+    "compile-is-skipped": (None, "its warm-up returns without a compile"),
+    "keeps-no-cache": (None, "leaves nothing in its compile cache, so that every start is a cold one"),
     # end
     "ignores-term": (None, "does not end at SIGTERM"),
     "hard-second-term": (None, "a second SIGTERM ends it at once and leaves its child behind"),
@@ -56,6 +59,9 @@ FAULTS: dict[str, tuple[int | None, str]] = {
     "preemptions": (1, "every request is preempted NUMBER times"),
     "no-metrics": (None, "has no /metrics"),
     "miscounts": (1, "counts NUMBER generated tokens a request too many in /metrics"),
+    "does-not-speculate": (None, "says speculative_config=None and counts no drafts, whatever it was told"),
+    "drafts-nothing": (None, "speculates, and never drafts a token"),
+    "accepts-fewer": (1, "accepts NUMBER drafted tokens a step fewer than it would"),
 }
 
 
@@ -76,6 +82,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--max-model-len", type=int, default=1 << 20, help="prompt and answer together; 400 above it")
     parser.add_argument(
         "--eos-after", type=int, default=0, help="tokens after which an answer ends by itself; 0: never"
+    )
+    parser.add_argument(
+        "--speculate", metavar="METHOD:TOKENS", help="draft so many tokens a step; all but one are taken"
     )
     parser.add_argument("--fault", action="append", default=[], metavar="KIND[=NUMBER]", type=_fault)
     parser.add_argument("engine_args", nargs="*", metavar="-- ENGINE_ARG")
@@ -120,7 +129,10 @@ class Engine:
         self.key = os.environ.get("VLLM_API_KEY")
         self.lock = threading.Lock()
         self.requests = 0
+        self.running = 0
         self.counters: Counter[str] = Counter()
+        active = args.speculate and "does-not-speculate" not in args.faults
+        self.drafted = int(args.speculate.partition(":")[2]) if active else 0
         self.finished: Counter[str] = Counter({"stop": 0, "length": 0, "abort": 0, "error": 0})
 
     def next_request(self) -> int:
@@ -170,12 +182,26 @@ class Engine:
             self.counters["vllm:prefix_cache_hits_total"] += hits
             self.counters["vllm:num_preemptions_total"] += self.faults.get("preemptions", 0)
             self.finished[reason] += 1
+            if self.drafted and "drafts-nothing" not in self.faults:
+                self.speculate(usage["completion_tokens"])
+
+    def speculate(self, tokens: int) -> None:
+        """Book the steps that so many tokens took."""
+        accepted = max(0, self.drafted - 1 - self.faults.get("accepts-fewer", 0))
+        steps = -(-tokens // (accepted + 1))
+        self.counters["vllm:spec_decode_num_drafts_total"] += steps
+        self.counters["vllm:spec_decode_num_draft_tokens_total"] += steps * self.drafted
+        self.counters["vllm:spec_decode_num_accepted_tokens_total"] += steps * accepted
+        for position in range(accepted):
+            self.counters[f"position {position}"] += steps
 
     def metrics(self) -> str:
         """The counters in the text format of Prometheus."""
         labels = f'engine="0",model_name="{self.served_name}"'
         out = []
         names = ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
+        if self.drafted:
+            names += tuple(f"spec_decode_num_{what}" for what in ("drafts", "draft_tokens", "accepted_tokens"))
         with self.lock:
             for name in (f"vllm:{name}_total" for name in names):
                 out += [
@@ -185,13 +211,18 @@ class Engine:
                 ]
                 created = name.replace("_total", "_created")
                 out += [f"# TYPE {created} gauge", f"{created}{{{labels}}} 1.7e+09"]
+            name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+            out += [f"# HELP {name} A stub.", f"# TYPE {name} counter"] if self.drafted else []
+            for position in range(self.drafted):
+                value = self.counters[f"position {position}"]
+                out.append(f'{name}{{{labels},position="{position}"}} {value}.0')
             name = "vllm:request_success_total"
             out += [f"# HELP {name} A stub.", f"# TYPE {name} counter"]
             for reason, number in self.finished.items():
                 out.append(
                     f'{name}{{engine="0",finished_reason="{reason}",model_name="{self.served_name}"}} {number}.0'
                 )
-        out += ["# TYPE vllm:num_requests_running gauge", f"vllm:num_requests_running{{{labels}}} 0.0"]
+        out += ["# TYPE vllm:num_requests_running gauge", f"vllm:num_requests_running{{{labels}}} {self.running}.0"]
         return "\n".join(out) + "\n"
 
 
@@ -251,7 +282,13 @@ class Handler(BaseHTTPRequestHandler):
         elif len(prompt) + asked > engine.args.max_model_len:
             self._error(400, f"This model's maximum context length is {engine.args.max_model_len} tokens.")
         else:
-            self._complete(wish, prompt, asked)
+            with engine.lock:
+                engine.running += 1
+            try:
+                self._complete(wish, prompt, asked)
+            finally:
+                with engine.lock:
+                    engine.running -= 1
 
     def _complete(self, wish: dict, prompt: str | list[int], asked: int) -> None:
         begin = time.monotonic()
@@ -417,6 +454,20 @@ def fail_to_start(faults: dict[str, int]) -> None:
             time.sleep(0.05)
 
 
+WARM_UP: list = []  # functions of the faults, called before it listens
+
+
+def warm_up(step: object, faults: dict[str, int]) -> None:
+    """A step of the start; what it raises ends the server as an engine's failure does."""
+    try:
+        step(faults)
+    except RuntimeError as error:
+        log("EngineCore failed to start.", process="EngineCore", level="ERROR", place="core.py:1")
+        traceback("EngineCore", "core.py:1", f"RuntimeError: {error}")
+        print(AFTERMATH, flush=True)
+        sys.exit(1)
+
+
 def obey_signals(faults: dict[str, int]) -> None:
     """End at SIGTERM as a server should, unless told otherwise."""
     seen: list[int] = []
@@ -441,12 +492,19 @@ def main(argv: list[str] | None = None) -> None:
         child(wiped=False)
     shown = {"model": args.model, "port": args.port, "engine_args": args.engine_args}
     log(f"non-default args: {shown}", place="api_utils.py:1")
-    config = f"model='{args.model}', speculative_config=None, dtype=stub, max_seq_len={args.max_model_len}, seed=0"
+    speculative = None
+    if args.speculate and "does-not-speculate" not in args.faults:
+        method, _, tokens = args.speculate.partition(":")
+        speculative = f"SpeculativeConfig(method='{method}', model=None, num_spec_tokens={tokens})"
+    sizes = f"dtype=stub, max_seq_len={args.max_model_len}, seed=0"
+    config = f"model='{args.model}', speculative_config={speculative}, {sizes}"
     log(
         f"Initializing a V1 LLM engine (v{args.version}) with config: {config}", process="EngineCore", place="core.py:1"
     )
     log("Using STUB attention backend out of potential backends: ['STUB'].", process="EngineCore", place="stub.py:2")
     fail_to_start(args.faults)
+    for step in WARM_UP:
+        warm_up(step, args.faults)
     time.sleep(args.start_ms / 1000)
     log("GPU KV cache size: 1,000,000 tokens", process="EngineCore", place="kv_cache_utils.py:1")
     handler = type("Handler", (Handler,), {"engine": Engine(args)})

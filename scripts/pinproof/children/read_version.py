@@ -46,6 +46,7 @@ ATTRIBUTES = {
     "vllm_commit": ("vllm._version", "__commit_id__"),
     "platform": ("vllm.platforms", "current_platform.device_type"),
     "flashinfer_module_version": ("flashinfer", "__version__"),
+    "cutlass_module_version": ("cutlass", "__version__"),
 }
 
 

@@ -3,14 +3,16 @@
 Speed and faults come from the environment, so that a case sets them in `serve.env`:
 STUB_START_MS, STUB_TTFT_MS, STUB_TPOT_MS (milliseconds), STUB_FAULT (faults, see the stub engine,
 with spaces between) and STUB_FAULT_FILE (a file that holds more of them; no fault while there is
-no such file, so that an arm can be healed without a change of its case).
+no such file, so that an arm can be healed without a change of its case). STUB_COMPILE_MS is what a
+start takes longer when its compile cache is empty.
 """
 
 import argparse
+import json
 import os
 from pathlib import Path
 
-from vllm import __version__, stub_engine
+from vllm import __version__, plugins, stub_engine
 
 
 def main():
@@ -21,6 +23,7 @@ def main():
     serve.add_argument("--served-model-name", required=True)
     serve.add_argument("--host", required=True, choices=["127.0.0.1"])
     serve.add_argument("--port", required=True)
+    serve.add_argument("--speculative-config", type=json.loads)
     args, engine_args = parser.parse_known_args()
     argv = ["--port", args.port, "--model", args.served_model_name, "--version", __version__]
     for name in ("start-ms", "ttft-ms", "tpot-ms"):
@@ -28,7 +31,21 @@ def main():
             argv += [f"--{name}", value]
     for fault in faults():
         argv += ["--fault", fault]
+    if args.speculative_config:
+        wish = args.speculative_config
+        argv += ["--speculate", f"{wish.get('method', 'stub')}:{wish['num_speculative_tokens']}"]
+    plugins.load_general_plugins()
+    stub_engine.WARM_UP.append(warm_up)
     stub_engine.main([*argv, "--", args.model, *engine_args])
+
+
+def warm_up(asked):
+    """What a start does before it serves: in a worker, whose methods a span plugin can wrap."""
+    from vllm.worker import Worker
+
+    worker = Worker(asked)
+    worker.load_model()
+    worker.compile_or_warm_up_model()
 
 
 def faults():

@@ -1,0 +1,201 @@
+"""The stage of a rehearsal: a case with every engine, subject and device replaced by a double, and scaled down.
+
+Everything else stays as the case says it: arms, pins, kinds of rows, recipes' shape, citations,
+discharges. Two equal doubles are compared, so every ratio is 1; a fault changes the stage before it is set.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from pinproof import device, double, pin, records
+from pinproof.case import Case
+
+CASE = "rehearsal"  # what the rehearsed case is called: its results lie in that folder of the case's own
+ENVIRONMENT = "environment.json"
+TOLERANCE = 0.5
+START_TOLERANCE = 0.95  # the start of a process takes what the machine has just then
+LOOKS, PAIRS, WIDEST = [3], 3, 4
+PATIENCE_S = 60
+# What the double has in the place of a timed callable.
+SPAN = {"callable": "vllm.worker:Worker.compile_or_warm_up_model", "inside": "vllm.worker:Worker.compile"}
+# A double's schedule; tokens this far apart are told from each other on a loaded machine.
+# A GPU's clocks are sampled during a leg, so legs on a simulated one are longer.
+SPEED = {
+    "cpu": {"STUB_TTFT_MS": "20", "STUB_TPOT_MS": "3", "STUB_START_MS": "100"},
+    "simulated": {"STUB_TTFT_MS": "150", "STUB_TPOT_MS": "15", "STUB_START_MS": "100"},
+}
+CHECKPOINT = {
+    **{"kind": "synthesised", "seed": 0, "hidden_size": 16, "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 16},
+    **{"intermediate_size": 16, "positions": 2048},
+}
+
+
+@dataclass
+class Arm:
+    """One arm's double, and the bytes by which the case pins it; `sha256` None: those that it has."""
+
+    identity: double.Identity
+    sha256: str | None = None
+    truncated: bool = False
+
+
+@dataclass
+class Stage:
+    """What a rehearsal is made of, before it is written: a fault changes it."""
+
+    case: dict[str, Any]
+    arms: dict[str, Arm]
+    pages: dict[str, str] = field(default_factory=dict)  # pages beside the case, by their place
+    environment: dict[str, str] = field(default_factory=lambda: {device.SIMULATED_VARIABLE: "1"})
+
+    @property
+    def oracle(self) -> Arm:
+        """The double of the pinned engine."""
+        return self.arms["oracle"]
+
+    @property
+    def reference(self) -> str:
+        """The first arm beside the oracle."""
+        return next(name for name in self.arms if name != "oracle")
+
+    def only(self, *rows: dict[str, Any]) -> None:
+        """Put rows in the place of the case's own: the oracle against the reference, on the first subject."""
+        common = {"numerator": "oracle", "denominator": self.reference, "direction": "two-sided"}
+        subject = {"checkpoint": next(iter(self.case["checkpoints"]))}
+        self.case["rows"] = [_row({**common, **({} if "of" in row else subject), **row}) for row in rows]
+
+    def serve_env(self, arm: str, **variables: str) -> None:
+        """Set variables of an arm's server; `reference` is the first arm beside the oracle."""
+        self.case["arms"][self.reference if arm == "reference" else arm]["serve"]["env"].update(variables)
+
+    def rows(self, *kinds: str) -> list[dict[str, Any]]:
+        """The rows of these kinds."""
+        return [row for row in self.case["rows"] if row["kind"] in kinds]
+
+
+def of(case: Case, root: Path) -> Stage:
+    """The stage of a case without a fault. `root` is what its pin files are relative to."""
+    value = case.model_dump(exclude_defaults=True)
+    arms = {name: Arm(_identity(case, root, name)) for name in case.arms}
+    value |= {
+        "case": CASE,
+        "budgets": {"disk_gb": 0.1, "memory_gb": 0.1},
+        "checkpoints": dict.fromkeys(case.checkpoints, CHECKPOINT),
+        "decision": {**value.get("decision", {}), "looks": LOOKS, "noise_pairs": PAIRS},
+        "rows": [_row(row) for row in value["rows"]],
+    }
+    for row in [row for row in value["rows"] if "recipe" in row][1:]:
+        row["cells"] = row["cells"][:1]  # one row of several cells shows that they work together
+    value.pop("lease", None)
+    value["device"] = _device(value["device"])
+    for name, arm in value["arms"].items():
+        arm["serve"] = {
+            "args": _plain(arm, "args", []),
+            "env": {**_plain(arm, "env", {}), **SPEED[value["device"]["kind"]]},
+        }
+        arm["pin"] = str((root / case.arms[name].pin).resolve())
+    if case.previous_pin:
+        value["previous_pin"] = str((root / case.previous_pin).resolve())
+    if case.pages:
+        value["pages"] = str((root / case.pages).resolve())
+    return Stage(value, arms)
+
+
+def write(stage: Stage, sources: Path, folder: Path) -> Path:
+    """Write wheels, locks, pages and the case into a folder, and return the case's file."""
+    wheels = folder / "wheels"
+    for name, arm in stage.arms.items():
+        beside = double.companions(arm.identity, folder / "beside" / name)
+        lock = folder / f"lock-{name}.txt"
+        records.write_text(lock, double.lock(beside))
+        made = double.build(sources, arm.identity, wheels / name)
+        stage.case["arms"][name]["engine"] = {
+            "mode": "index",
+            "distribution": "vllm",
+            "version": arm.identity.distribution_version,
+            "sha256": arm.sha256 or double.sha256(made),
+            "locks": {"index": str(lock.resolve())},
+        }
+        if arm.truncated:
+            made.write_bytes(made.read_bytes()[:1000])
+    for place, text in stage.pages.items():
+        records.write_text(folder / "pages" / place, text)
+    if stage.pages:
+        stage.case["pages"] = str((folder / "pages").resolve())
+    records.write_text(folder / ENVIRONMENT, json.dumps(stage.environment))
+    file = folder / "case.yaml"
+    records.write_text(file, yaml.safe_dump(stage.case, sort_keys=False))
+    return file
+
+
+def simulated(clocks: dict[str, Any]) -> dict[str, Any]:
+    """A simulated GPU; legs are too short for many samples of its clocks."""
+    return {"kind": "simulated", "clocks": {**clocks, "busy_samples": 1, "busy_share": 0.0}}
+
+
+def _device(declared: dict[str, Any]) -> dict[str, Any]:
+    """This machine's own processor, or a simulated GPU."""
+    return {"kind": "cpu"} if declared["kind"] == "cpu" else simulated(declared.get("clocks", {}))
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the same shape that takes seconds."""
+    scaled = {name: value for name, value in row.items() if name not in ("looks", "noise_pairs")}
+    if row["kind"] == "warmup":
+        return {**scaled, **({"change": {"tolerance_points": 50.0}} if row.get("change") else {})}
+    scaled |= {"start_timeout_s": PATIENCE_S, "stall_timeout_s": PATIENCE_S // 3}
+    tolerance = START_TOLERANCE if row["kind"] == "startup" else TOLERANCE
+    scaled["metrics"] = [_metric(metric, tolerance) for metric in row["metrics"]]
+    for name in {"discard_first", "off_legs"} & set(row):
+        scaled[name] = min(row[name], 1)
+    if "recipe" in row:
+        recipe = {"input_tokens": 16, "output_tokens": 6, "warmup_prompts": 1}
+        scaled |= {"recipe": recipe, "cells": _cells(row), "leg_timeout_s": PATIENCE_S // 2}
+    if "spans" in row:
+        scaled["spans"] = [{"name": span["name"], **SPAN} for span in row["spans"]]
+    if "caches" in row:  # not every file system lets go of what it holds, and the doubles' files are few
+        scaled["caches"] = {**row["caches"], "page": "warm"}
+    if "published" in row:
+        scaled["published"] = {**row["published"], "absolutes": [], "remarks": []}
+    return scaled
+
+
+def _cells(row: dict[str, Any]) -> list[dict[str, int]]:
+    """The row's first cell, and its last where there are several, with the least prompts that fill them."""
+    widths = dict.fromkeys(min(cell["concurrency"], WIDEST) for cell in (row["cells"][0], row["cells"][-1]))
+    return [{"concurrency": width, "prompts": width} for width in widths]
+
+
+def _metric(metric: dict[str, Any], tolerance: float) -> dict[str, Any]:
+    kept = {name: value for name, value in metric.items() if name in ("name", "exact")}
+    return kept if kept.get("exact") else {**kept, "tolerance": tolerance}
+
+
+def _plain(arm: dict[str, Any], name: str, default: Any) -> Any:
+    return arm.get("serve", {}).get(name, default)
+
+
+def _identity(case: Case, root: Path, name: str) -> double.Identity:
+    """What the arm's block declares, and versions that satisfy every floor which is argued with."""
+    declared = dict(pin.read_pin(root / case.arms[name].pin).fields)
+    found = double.identity(declared)
+    for one in case.discharges:
+        if one.kind == "floor" and one.distribution not in found.others:
+            found.others[one.distribution] = _satisfying(one)
+    return found
+
+
+def _satisfying(floor: Any) -> str:
+    """A version that satisfies every floor, of those that the discharge names itself."""
+    wanted = SpecifierSet(",".join(floor.floors))
+    named = [each.version for each in floor.recorded] + [each.version for each in wanted]
+    fitting = [Version(text) for text in named if wanted.contains(Version(text), prereleases=True)]
+    return str(max(fitting, default=Version("0")))
