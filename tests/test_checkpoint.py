@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pinproof.checkpoint import Snapshot, WeightTotals, describe, find_snapshot, read_header
+from pinproof.checkpoint import WeightTotals, describe, read_header
+from pinproof.hub import Snapshot, find_snapshot
 from pinproof.reasons import Reason, Refusal
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -285,14 +286,14 @@ def hub(tmp_path: Path) -> Path:
     return tmp_path / "hub"
 
 
-@pytest.mark.parametrize("revision", [COMMIT, "main"])
+@pytest.mark.parametrize("revision", [COMMIT, COMMIT[:8], "main"])
 def test_a_snapshot_is_found_by_commit_or_ref(hub: Path, revision: str) -> None:
     facts = describe(find_snapshot(hub, "org/name", revision))
     assert (facts.kind, facts.repo, facts.commit) == ("hub", "org/name", COMMIT)
     assert facts.weight_files == 2
 
 
-@pytest.mark.parametrize("revision", ["does-not-exist", COMMIT[:8], "../refs/main", "0" * 40])
+@pytest.mark.parametrize("revision", ["does-not-exist", COMMIT[:6], "1234567", "../refs/main", "0" * 40])
 def test_a_revision_that_is_not_there_is_refused_with_what_is(hub: Path, revision: str) -> None:
     error = refusal(lambda: find_snapshot(hub, "org/name", revision))
     assert error.reason is Reason.CHECKPOINT_MISSING

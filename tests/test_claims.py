@@ -9,6 +9,7 @@ import pytest
 from tests.builders import FILE, case_value, refusal_of
 
 from pinproof import case
+from pinproof.legbook import LegId
 from pinproof.reasons import Reason
 
 ARMS = {"numerator": "oracle", "denominator": "previous", "direction": "no-worse"}
@@ -193,6 +194,18 @@ def test_a_speculative_config_is_json(value: Any) -> None:
 def test_any_key_of_the_engine_s_speculative_config_goes_through() -> None:
     config = {"method": "eagle3", "model": "x/y", "num_speculative_tokens": 1, "draft_tensor_parallel_size": 1}
     assert parsed(("ngram.config", config)).row("ngram").config == config
+
+
+def test_the_same_prompts_in_an_a_a_pair_need_prefix_caching_off() -> None:
+    (line,) = refused(("ngram.noise_prompts", "same"))
+    assert line == (
+        "rows[3].noise_prompts: the same prompts again would come from the prefix cache: add --no-enable-prefix-caching"
+    )
+    off = {"args": ["--no-enable-prefix-caching"], "env": {}}
+    row = parsed(("ngram.noise_prompts", "same"), ("ngram.serve", off)).row("ngram")
+    legs = [LegId(1, "noise", "c1", 0, position, "previous") for position in (0, 1)]
+    assert len({leg.prompts(row) for leg in legs}) == 1
+    assert len({leg.prompts(parsed().row("ngram")) for leg in legs}) == 2
 
 
 def test_a_serving_row_has_no_acceptance() -> None:

@@ -123,7 +123,7 @@ class Stand:
         ):
             residents.prepare = wait_ready
             client.wait_ready()
-            stand = Bench(residents, client, eyes, self.folder / "corpus", self.folder, "device", held)
+            stand = Bench(residents, client, eyes, self.folder / "corpus", self.folder, "device", held, {arm: {}})
             return bench.run_leg(stand, self.results.places, place, self.book, LegId(FIRST, "rep", "c1", 0, 0, arm))
 
     def _spec(self, faults: str) -> ServerSpec:

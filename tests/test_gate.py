@@ -358,6 +358,24 @@ def test_flashinfer_module_and_distribution_must_agree():
     assert (row.verdict, row.reason) == (Verdict.AMBIGUOUS, Reason.IDENTITY_AMBIGUOUS)
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("ModuleNotFoundError: No module named 'cutlass'", Reason.IDENTITY_UNKNOWN),
+        ("ImportError: libcuda.so.1: cannot open shared object file", Reason.LIBRARY_MISSING),
+    ],
+)
+def test_a_cute_dsl_that_cannot_be_imported_is_found_by_the_gate_and_is_not_laid_at_the_target(error, reason):
+    """vLLM goes on without it, so a warm-up that never compiled would look like one that was quick."""
+    body = version(nvidia_cutlass_dsl_version="4.6.2")
+    body["fields"]["cutlass_module_version"] = {"value": None, "api": "cutlass.__version__", "error": error}
+    row = judge(declare(nvidia_cutlass_dsl_version="4.6.2"), body)["nvidia_cutlass_dsl_version"]
+    assert (row.verdict, row.reason) == (Verdict.UNKNOWN, reason)
+    assert error in row.text
+    undeclared = judge(declare(), body)["nvidia_cutlass_dsl_version"]
+    assert undeclared.reason is None
+
+
 def test_declared_build_mode_is_compared():
     row = judge(declare(build_mode="precompiled"), version())["build_mode"]
     assert (row.verdict, row.declared, row.measured) == (Verdict.DIFFERS, "precompiled", "source")

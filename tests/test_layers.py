@@ -15,11 +15,11 @@ LIBRARY = SCRIPTS / "pinproof"
 # From left to right: a module imports from its own room and from rooms above it, never from below.
 ROOMS = {
     "values": "reasons records yamlfile findings ids engines subjects hardware baselines claims scope case",
-    "facts": "pin wheel checkpoint corpus synthesis nvml simulation device serverlog layout leg "
+    "facts": "pin wheel digests hub checkpoint corpus synthesis nvml simulation device serverlog applied layout leg "
     "versionfile source cmake staging architecture buildlog binaries citations history "
     "spanwheel spans warmuplog",
-    "acts": "caches commands processes provided environment bundle fetch version allocation wrapper lease server watch "
-    "client sampling buildenv build",
+    "acts": "weights caches commands processes provided environment bundle fetch version allocation wrapper lease "
+    "server watch client sampling buildenv build",
     "judgements": "measures outcomes boundaries equivalence advice decision question published "
     "waterfall warmup clocks gate plan legbook speculation starts evidence sidenotes "
     "discharges patches corrections preflight budget result verdict",
@@ -30,7 +30,7 @@ ROOMS = {
 FOREIGN = {"snakemake", "vllm", "torch"}
 LINES = 420
 # These were longer when the rule was written; a module leaves the list when it is split, none joins it.
-TOO_LONG = {"checkpoint", "gate", "processes", "server", "serverlog", "wheel"}
+TOO_LONG = {"gate", "processes", "server", "serverlog", "wheel"}
 
 ROOM_OF = {module: room for room, modules in ROOMS.items() for module in modules.split()}
 MODULES = sorted(path for path in LIBRARY.glob("*.py") if path.name != "__init__.py")
@@ -87,7 +87,7 @@ def test_the_pipeline_never_imports_the_engine_nor_the_library_snakemake(path: P
 
 @pytest.mark.parametrize("path", CHILDREN, ids=name)
 def test_what_runs_in_an_engine_s_interpreter_needs_nothing_of_ours(path: Path) -> None:
-    assert packages(path) <= sys.stdlib_module_names | {"vllm", "torch", *({path.parent.name} - {"children"})}
+    assert packages(path) <= sys.stdlib_module_names | {"vllm", "torch", "uvloop", *({path.parent.name} - {"children"})}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders import put, refusal_of
+from tests.stubs.workflow import Workplace
 
 from pinproof import corrections, history, patches, pin
 from pinproof.case import Case, parse
@@ -237,3 +238,31 @@ def test_a_correction_of_a_page_in_no_checkout_is_refused(repository: Repository
     foretold(places, f"0.28.1+g{NEW[:9]}.precompiled")
     (repository.root / ".git").rename(repository.root / "git")
     assert refusal_of(corrections.of, places).reason is Reason.PIN_INVALID
+
+
+# -- the targets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.workflow
+def test_a_call_writes_the_correction_or_that_there_is_none(fresh: Workplace) -> None:
+    call = fresh.run("correction")
+    assert call.status == 0, call.output
+    assert (fresh.results / "stub" / "correction.patch").read_text() == corrections.NOTHING
+
+
+@pytest.mark.workflow
+def test_a_call_writes_the_revert_of_a_pin_and_refuses_that_of_a_candidate(
+    fresh: Workplace, repository: Repository
+) -> None:
+    call = fresh.run("revert")
+    assert (call.status, "there is no advance to take back" in call.output) == (1, True)
+
+    def advanced(value: dict) -> None:
+        value["advance"] = "pinned"
+        value["arms"]["oracle"]["pin"] = str(repository.page)
+
+    fresh.edit(advanced)
+    call = fresh.run("revert")
+    assert call.status == 0, call.output
+    repository.takes((fresh.results / "stub" / "revert.patch").read_text())
+    assert read_pin(repository.page).vllm_commit == OLD

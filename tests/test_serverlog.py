@@ -142,6 +142,8 @@ def test_a_worker_that_died_of_a_signal_was_killed() -> None:
             Reason.TOOLCHAIN_MISMATCH,
             "local toolkit too old for this device",
         ),
+        ("ModuleNotFoundError: No module named 'torchvision'", Reason.MODULE_MISSING, "module missing"),
+        ("ModuleNotFoundError: No module named 'vllm._C'", Reason.SERVER_EXITED, "error"),
         (
             "AttributeError: module 'cutlass.cute.core' has no attribute 'ThrMma'",
             Reason.SERVER_EXITED,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.test_claims import parsed
 
-from pinproof import serverlog, speculation
+from pinproof import applied, serverlog, speculation
 from pinproof.reasons import Reason, Refusal
 from pinproof.server import Counters
 from pinproof.speculation import Counts
@@ -119,10 +119,9 @@ def test_an_engine_that_says_that_it_does_not_speculate_is_refused_before_a_leg(
 def test_what_the_engine_says_of_drafts_and_backends_is_kept() -> None:
     found = config("SpeculativeConfig(method='ngram', model=None, num_spec_tokens=3)")
     speculation.require_applied(ROW, found, "oracle")
-    assert speculation.engine(found) == {
-        "speculative_config": "SpeculativeConfig(method='ngram', model=None, num_spec_tokens=3)",
-        "backends": ["Using FLASHINFER attention backend out of potential backends."],
-    }
+    said = applied.said(found)
+    assert said["speculative_config"] == "SpeculativeConfig(method='ngram', model=None, num_spec_tokens=3)"
+    assert said["backends"] == ["Using FLASHINFER attention backend out of potential backends."]
 
 
 def test_a_log_that_says_nothing_of_it_refuses_nothing() -> None:

@@ -55,6 +55,20 @@ def test_a_start_s_metrics_are_its_marks() -> None:
     assert (found["valid"], found["objections"], found["spans"]) == (True, [], None)
 
 
+def test_a_full_cache_that_was_not_used_is_told_by_the_log() -> None:
+    said = (
+        "(Worker pid=2) INFO 12-01 03:20:50 [backends.py:296] Directly load the compiled graph(s) for compile range 1\n"
+        "(Worker pid=2) WARNING 12-01 03:20:53 [decorators.py:333] [backbone] Compiling model again due to a load "
+        "failure from /x, reason: y\n"
+        "(Worker pid=2) INFO 12-01 03:21:10 [decorators.py:743] [backbone] saved AOT compiled function to /x\n"
+    )
+    assert starts.leg(ROW, "oracle", raw(), Path("none"), said)["graphs"] == {
+        "loaded": 1,
+        "load_failed": 1,
+        "compiled": 1,
+    }
+
+
 def test_a_life_that_failed_has_no_figures_and_is_kept_with_its_reason() -> None:
     found = leg(failed())
     assert found["metrics"] == {"first_health": None, "first_completion": None}

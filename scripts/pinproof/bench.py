@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from pinproof import clocks, leg, processes, records, serverlog, speculation
+from pinproof import applied, clocks, leg, processes, records, serverlog, speculation
 from pinproof.case import ORACLE
 from pinproof.claims import Serving, Speculative
 from pinproof.client import Client, Load
@@ -57,6 +57,7 @@ class Bench:
     tokenizer: Path
     device_digest: str  # of the device's identity, as read in the first seconds of the lease
     lease: Lease
+    says: dict[str, dict[str, Any]] = field(default_factory=dict)  # what each arm's engine says of itself
 
 
 @contextlib.contextmanager
@@ -70,7 +71,7 @@ def up(
     speculative row's configuration out.
     """
     row = place.row
-    checkpoint = places.checkpoint(row.checkpoint).with_suffix("").absolute()
+    checkpoint = places.subject(row.checkpoint)
     caches = (folder / "caches").absolute()
     marker = f"{run}/.client/1"  # no arm can be called so
 
@@ -115,7 +116,7 @@ def _prepare(
             bench.client.wait_ready()
         for arm, server in servers.items():
             with blaming({arm: server}, arm):
-                _applied(place.row, arm, server)
+                bench.says[arm] = _applied(place.row, arm, server)
         if cores := places.case.device.placement:
             place_on_cores(servers.values(), client, cores)
     with bench.lease.spending("warm-up"):
@@ -207,7 +208,7 @@ def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which:
     server = bench.residents.take(which.arm)
     result = book.path(which, ".raw.json").absolute()
     _settle(bench, which.arm)
-    load = _load(bench, server, which.corpus, asked, cell.concurrency, result)
+    load = _load(bench, server, which.prompts(row), asked, cell.concurrency, result)
     state, before, offset, begun = bench.eyes.state(), server.metrics(), server.log_offset(), time.monotonic()
     with bench.lease.spending("legs"):
         _drive(bench.client, load, which.arm, server, row)
@@ -222,7 +223,7 @@ def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which:
     raw = leg.read_raw(result)
     found = leg.objections(raw, asked, counters) + leg.compiled(serverlog.kernels_compiled(window))
     found += _foreign(server) + _clocks(bench, book, which, seen)
-    drafted = _speculation(row, which, server, counted, raw)
+    drafted = _speculation(row, which, counted, raw)
     found += drafted.objections
     body = {
         "asked": vars(asked),
@@ -234,6 +235,7 @@ def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which:
         "raw_sha256": records.file_sha256(result),
         "corpus_sha256": records.file_sha256(load.corpus),
         "engine": places.engine(which.arm).folder.name,
+        "engine_says": bench.says[which.arm],
         "device_digest": bench.device_digest,
         "version_digest": records.content_digest(records.read(places.engine(which.arm).version, "version")),
     }
@@ -323,23 +325,23 @@ class _Drafted:
     objections: Sequence[leg.Objection] = ()
 
 
-def _speculation(
-    row: Serving, which: LegId, server: Server, counted: Counters | None, raw: Mapping[str, Any]
-) -> _Drafted:
+def _speculation(row: Serving, which: LegId, counted: Counters | None, raw: Mapping[str, Any]) -> _Drafted:
     if not isinstance(row, Speculative):
         return _Drafted()
     counts = speculation.Counts.of(counted)
-    resolved = serverlog.resolved_config(server.log_since(0))
-    facts = {"speculation": counts.as_record(), "engine_says": speculation.engine(resolved)}
+    facts = {"speculation": counts.as_record()}
     if which.phase == "off":
         return _Drafted(facts, {}, speculation.not_off(counts))
     return _Drafted(facts, counts.metrics, speculation.objections(row, counts, raw))
 
 
-def _applied(row: Serving, arm: str, server: Server) -> None:
-    """A server that was told to speculate says so, or is refused before a leg is taken."""
+def _applied(row: Serving, arm: str, server: Server) -> dict[str, Any]:
+    """What the engine says of itself; one that says it does otherwise than told is refused before a leg is taken."""
+    resolved = serverlog.resolved_config(server.log_since(0))
+    applied.require(server.spec.argv, resolved, arm)
     if isinstance(row, Speculative) and "--speculative-config" in server.spec.argv:
-        speculation.require_applied(row, serverlog.resolved_config(server.log_since(0)), arm)
+        speculation.require_applied(row, resolved, arm)
+    return applied.said(resolved)
 
 
 def since(before: Counters | None, after: Counters | None) -> Counters | None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pinproof import ids, yamlfile
-from pinproof.claims import Looks, Row, Serve, Serving, Startup, Warmup
+from pinproof.claims import Looks, Row, Serve, Serving, Speculative, Startup, Warmup
 from pinproof.engines import Engine
 from pinproof.findings import Finding, Strict, alternatives, check, refusal
 from pinproof.hardware import Device, Worker
@@ -25,6 +25,7 @@ from pinproof.subjects import Checkpoint
 
 ORACLE = "oracle"
 
+PREFIX_OFF = "--no-enable-prefix-caching"
 # Where engines keep what they compiled, by the kind of cache that a start-up row names.
 CACHE_VARIABLES = {
     "VLLM_CACHE_ROOT": "compile",
@@ -221,6 +222,8 @@ def _wrong_names(case: Case) -> Iterator[Finding]:
         yield from _twice(f"{key}.cells", [cell.id for cell in row.cells])
         yield from _twice(f"{key}.metrics", [metric.name for metric in row.metrics])
         yield from _other_cells(key, row)
+        if isinstance(row, Speculative) and row.noise_prompts == "same" and PREFIX_OFF not in row.serve.args:
+            yield f"{key}.noise_prompts", f"the same prompts again would come from the prefix cache: add {PREFIX_OFF}"
         if isinstance(row, Startup):
             yield from _twice(f"{key}.spans", [span.name for span in row.spans])
             yield from _own_caches(case, key, row)
@@ -289,7 +292,8 @@ def _wrong_lengths(case: Case) -> Iterator[Finding]:
         asked = row.recipe.input_tokens + row.recipe.output_tokens
         limits = {}
         if row.checkpoint in case.checkpoints:
-            limits[f"checkpoint {row.checkpoint} has {{}} positions"] = case.checkpoints[row.checkpoint].positions
+            positions = getattr(case.checkpoints[row.checkpoint], "positions", None)  # of others the files tell
+            limits[f"checkpoint {row.checkpoint} has {{}} positions"] = positions
         for name in (row.numerator, row.denominator):
             if name in case.arms:
                 arguments = [*row.serve.args, *case.arms[name].serve.args]

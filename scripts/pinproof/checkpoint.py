@@ -10,23 +10,22 @@ from __future__ import annotations
 import json
 import math
 import re
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pinproof import records
+from pinproof.digests import Digests
+from pinproof.hub import Snapshot
 from pinproof.reasons import Reason, Refusal
 
 Kind = Literal["local", "synthesised", "hub"]
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
 _LFS = b"version https://git-lfs.github.com/spec/"
 _HEADER_LIMIT = 100_000_000  # bytes; the format's own limit
-_SETTLED_NS = 2_000_000_000  # a file younger than this may change again under the same mtime
 _UNREAD = frozenset({".git", ".cache"})  # what git and the hub client keep for themselves
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _TOKENIZER_FILES = re.compile(
@@ -98,47 +97,59 @@ class CheckpointFacts:
 
 
 class WeightTotals(NamedTuple):
-    """Declared number of weight files and their size together, bytes; None is not declared."""
+    """What is declared of the weight files as a whole; None is not declared.
 
-    files: int | None
-    bytes: int | None
+    How many, their bytes together, and the size of each in any order.
+    """
+
+    files: int | None = None
+    bytes: int | None = None
+    sizes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """One commit of a repository in a Hugging Face cache."""
+class Inspected:
+    """A folder that is whole as far as can be told without reading it to the end."""
 
     folder: Path
-    repo: str
-    commit: str
+    files: Mapping[str, Path]
+    headers: Mapping[str, Mapping[str, Any]]
+    weights: tuple[str, ...]
+    config: Mapping[str, Any]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of what the engine loads."""
+        return sum(self.files[name].stat().st_size for name in self.weights)
+
+    @property
+    def max_position_embeddings(self) -> int | None:
+        """The longest sequence, tokens; None where the configuration does not say it."""
+        return _limits(self.config)["max_position_embeddings"]
 
 
-def find_snapshot(cache: Path, repo: str, revision: str, *, tokenizer_revision: str | None = None) -> Snapshot:
-    """Find a repository's snapshot in a hub cache, without a network.
-
-    `revision` is a commit of 40 hex digits or the name of a ref that the cache knows. The tokenizer
-    is read from the same snapshot, so `tokenizer_revision` must lead to the same commit.
-    Refusals: CHECKPOINT_MISSING (with the commits that are there), CHECKPOINT_MISMATCH.
-    """
-    root = cache / f"models--{repo.replace('/', '--')}"
-    commit = _commit_of(root, revision)
-    if tokenizer_revision is not None and (other := _commit_of(root, tokenizer_revision)) != commit:
-        raise Refusal(
-            Reason.CHECKPOINT_MISMATCH,
-            f"tokenizer at {other}, weights at {commit}",
-            file=root,
-            key="tokenizer_revision",
-        )
-    folder = root / "snapshots" / commit
-    if not folder.is_dir():
-        there = sorted(path.name for path in root.glob("snapshots/*"))
-        raise Refusal(
-            Reason.CHECKPOINT_MISSING,
-            f"no snapshot {commit}; there: {', '.join(there) or 'none'}",
-            file=root,
-            key=revision,
-        )
-    return Snapshot(folder, repo, commit)
+def inspect(
+    source: Path | Snapshot,
+    *,
+    declared: Mapping[str, Mapping[str, Any]] | None = None,
+    totals: WeightTotals | None = None,
+) -> Inspected:
+    """The checks that take no time: names, sizes, pointers, headers, the index. See `describe`."""
+    folder = source.folder if isinstance(source, Snapshot) else source
+    declared = declared or {}
+    files = _files(folder)
+    _refuse_pointers(folder, files)
+    _refuse_partial(folder, source, files, decided=bool(declared))
+    _check_declared_sizes(folder, files, declared)
+    headers = {name: read_header(path) for name, path in files.items() if name.endswith(".safetensors")}
+    _check_shards(folder, headers)
+    weights = _check_index(folder, files, headers) or _weights(files)
+    config = _config(folder, files)
+    if not weights:
+        raise Refusal(Reason.CHECKPOINT_MISSING, "no weight file", file=folder)
+    found = Inspected(folder, files, headers, tuple(weights), config)
+    _check_totals(found, totals or WeightTotals())
+    return found
 
 
 def describe(
@@ -154,37 +165,36 @@ def describe(
     `source` is a folder, or a snapshot of a hub cache. `cache` is a JSON file that remembers
     digests by path, size, mtime and inode. `declared` maps file names to `size` (bytes) and
     `sha256`, either of which may be absent; files that it does not name are recorded, not refused.
-    `totals` is how many weight files there must be, and their bytes together.
+    `totals` is what the weight files must be as a whole.
 
     Refusals: CHECKPOINT_MISSING, CHECKPOINT_POINTER, CHECKPOINT_DAMAGED, CHECKPOINT_MISMATCH; the
     message names every file concerned.
     """
-    folder = source.folder if isinstance(source, Snapshot) else source
-    declared = declared or {}
-    files = _files(folder)
-    _refuse_pointers(folder, files)
-    _refuse_partial(folder, source, files, decided=bool(declared))
-    _check_declared_sizes(folder, files, declared)
-    headers = {name: read_header(path) for name, path in files.items() if name.endswith(".safetensors")}
-    _check_shards(folder, headers)
-    weights = _check_index(folder, files, headers) or _weights(files)
-    config = _config(folder, files)
-    if not weights:
-        raise Refusal(Reason.CHECKPOINT_MISSING, "no weight file", file=folder)
-    total = sum(files[name].stat().st_size for name in weights)
-    _check_totals(folder, (len(weights), total), totals)
-    facts = _hash(files, cache)
-    _check_declared_digests(folder, facts, declared)
+    found = inspect(source, declared=declared, totals=totals)
+    facts = _hash(found.files, cache)
+    _check_declared_digests(found.folder, facts, declared or {})
     return CheckpointFacts(
         kind="hub" if isinstance(source, Snapshot) else kind,
         repo=source.repo if isinstance(source, Snapshot) else None,
         commit=source.commit if isinstance(source, Snapshot) else None,
         files=facts,
-        weight_files=len(weights),
-        weight_bytes=total,
-        elements=_elements([headers[name] for name in weights if name in headers]),
-        **_limits(config),
+        weight_files=len(found.weights),
+        weight_bytes=found.weight_bytes,
+        elements=_elements([found.headers[name] for name in found.weights if name in found.headers]),
+        **_limits(found.config),
     )
+
+
+def seen(folder: Path, known: Collection[str] = ()) -> list[list[Any]] | None:
+    """Name, size and mtime of every file that is not known by its digest: another content is told by them.
+
+    None when there is no such folder.
+    """
+    if not folder.is_dir():
+        return None
+    files = sorted(_walk(folder, "", frozenset()))
+    status = {name: path.stat() for name, path in files if name not in known and path.exists()}
+    return [[name, one.st_size, one.st_mtime_ns] for name, one in status.items()]
 
 
 def read_header(path: Path) -> dict[str, dict[str, Any]]:
@@ -218,24 +228,6 @@ def read_header(path: Path) -> dict[str, dict[str, Any]]:
     if place != size - 8 - length:
         raise _damaged(path, f"the header describes {place} bytes of tensors, the file holds {size - 8 - length}")
     return header
-
-
-def _commit_of(root: Path, revision: str) -> str:
-    if not root.is_dir():
-        raise Refusal(Reason.CHECKPOINT_MISSING, "the repository is not in the cache", file=root)
-    if _COMMIT.fullmatch(revision):
-        return revision
-    ref = root / "refs" / revision
-    if ".." not in Path(revision).parts and ref.is_file() and _COMMIT.fullmatch(commit := ref.read_text().strip()):
-        return commit
-    there = sorted(path.name for path in root.glob("snapshots/*"))
-    raise Refusal(
-        Reason.CHECKPOINT_MISSING,
-        f"{revision!r} is neither a commit of 40 hex digits nor a ref of the cache; "
-        f"commits there: {', '.join(there) or 'none'}",
-        file=root,
-        key="revision",
-    )
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -317,10 +309,20 @@ def _check_declared_digests(
         raise Refusal(Reason.CHECKPOINT_MISMATCH, f"sha256 differs: {', '.join(wrong)}", file=folder)
 
 
-def _check_totals(folder: Path, found: tuple[int, int], declared: WeightTotals | None) -> None:
-    for what, here, wanted in zip(("weight files", "bytes of weights"), found, declared or found, strict=True):
-        if wanted is not None and wanted != here:
-            raise Refusal(Reason.CHECKPOINT_MISMATCH, f"{here} {what}, declared {wanted}", file=folder)
+def _check_totals(found: Inspected, declared: WeightTotals) -> None:
+    sizes = sorted(found.files[name].stat().st_size for name in found.weights)
+    here = WeightTotals(len(sizes), sum(sizes), tuple(sizes))
+    if declared.sizes is not None and (lost := Counter(declared.sizes) - Counter(sizes)):
+        text = f"no weight file of {_bytes(lost.elements())}; there are files of {_bytes(sizes)}"
+        raise Refusal(Reason.CHECKPOINT_MISSING, text, file=found.folder)
+    wanted = declared._replace(sizes=declared.sizes and tuple(sorted(declared.sizes)))
+    for what, own, asked in zip(("weight files", "bytes of weights", "as sizes of weights"), here, wanted, strict=True):
+        if asked is not None and own != asked:
+            raise Refusal(Reason.CHECKPOINT_MISMATCH, f"{own} {what}, declared {asked}", file=found.folder)
+
+
+def _bytes(sizes: Iterable[int]) -> str:
+    return f"{', '.join(map(str, sorted(sizes)))} bytes"
 
 
 def _check_shards(folder: Path, names: Mapping[str, Any]) -> None:
@@ -396,39 +398,8 @@ def _elements(headers: list[dict[str, dict[str, Any]]]) -> dict[str, int] | None
 
 
 def _hash(files: Mapping[str, Path], cache: Path | None) -> tuple[FileFact, ...]:
-    digests = _Digests(cache)
+    digests = Digests(cache)
     return tuple(FileFact(name, path.stat().st_size, digests.sha256(path)) for name, path in files.items())
-
-
-class _Digests:
-    """sha256 of files, remembered in a JSON file while path, size, mtime and inode are the same."""
-
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self._known: dict[str, Any] = {}
-        if file is not None and file.is_file():
-            try:
-                known = records.read(file, "file-digests")["files"]
-                self._known = {key: entry for key, entry in known.items() if len(entry) == 4}
-            except (Refusal, KeyError, TypeError, AttributeError):
-                self._known = {}  # a cache that cannot be read is an empty one
-
-    def sha256(self, path: Path) -> str:
-        key, before = str(path.resolve()), _stamp(path)
-        if self._file is not None and (entry := self._known.get(key)) and entry[:-1] == before:
-            return entry[-1]
-        digest = records.file_sha256(path)
-        if _stamp(path) != before:
-            raise _damaged(path, "the file changed while it was read")
-        if self._file is not None and time.time_ns() - before[1] > _SETTLED_NS:
-            self._known[key] = [*before, digest]
-            records.write(self._file, "file-digests", {"files": self._known})
-        return digest
-
-
-def _stamp(path: Path) -> list[int]:
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
 def _digest_of(files: Any) -> str:

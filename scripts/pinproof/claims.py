@@ -162,6 +162,11 @@ class Speculative(Serving):
         min_length=1, description="what `--speculative-config` gets on both arms; every kind that the engine knows"
     )
     metrics: list[SpeculativeClaim] = Field(min_length=1, description="what is gated in every cell")
+    noise_prompts: Literal["own", "same"] = Field(
+        default="own",
+        description="prompts of the legs of an A/A pair: own, so that none comes from the prefix cache; same, as both "
+        "legs of a rep get, since what is accepted depends on the prompts (prefix caching must be off)",
+    )
     off_legs: int = Field(
         default=0,
         ge=0,

@@ -244,8 +244,9 @@ def _doubt(name: str, want: Version, have: Version, fields: Mapping[str, Any]) -
         text = f"the distribution says {have}, its module says {witness}"
         return Verdict.AMBIGUOUS, text, Reason.IDENTITY_AMBIGUOUS
     if name in IMPORTED and witness is None and (error := (fields.get(MODULES[name]) or {}).get("error")):
-        reason = Reason.LIBRARY_MISSING if re.search(LACKING, error) else Reason.EXTENSION_FAILED
-        return Verdict.DIFFERS, f"it is installed as {have} and cannot be imported: {error}", reason
+        # Whose fault that is, the message does not tell: our own lock may lack a part of it.
+        reason = Reason.LIBRARY_MISSING if re.search(LACKING, error) else Reason.IDENTITY_UNKNOWN
+        return Verdict.UNKNOWN, f"it is installed as {have} and cannot be imported: {error}", reason
     if name in OWN and "empty" in _segments(have) - _segments(want):
         number = "the number matches" if want.public == have.public else "the number differs"
         text = f"{number}, and the flavour `empty` means that this build has no kernels at all"

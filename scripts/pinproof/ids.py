@@ -14,8 +14,10 @@ _ID, _SHA256, _LOCAL, _COMMIT, _CALLABLE = (
     r"^[0-9a-f]{40}$",
     r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
 )
+REPOSITORY = r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*$"
 # What each pattern allows, in words.
 PATTERNS = {
+    REPOSITORY: "owner/name of a repository, such as Qwen/Qwen3-0.6B",
     _ID: "at most 64 letters, digits, dots, hyphens and underscores, the first a letter or a digit",
     _SHA256: "64 hex digits in lower case",
     _LOCAL: "lower-case letters, digits and dots",

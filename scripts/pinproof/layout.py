@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pinproof import records, spanwheel
+from pinproof import checkpoint, hub, records, spanwheel
 from pinproof.case import Arm, Case
 from pinproof.claims import Row, Speculative, Startup
 from pinproof.reasons import Reason, Refusal
+from pinproof.subjects import Hub, Synthesised
 
 DIGEST_LENGTH = 16
 TORCH_BUILD_VARIABLE = "PINPROOF_TORCH"
@@ -212,10 +213,44 @@ class Layout:
         return {place.folder.name: place for place in places}
 
     def checkpoint_key(self, name: str) -> dict[str, Any]:
-        return {"format": CHECKPOINT_FORMAT, **self.case.checkpoints[name].model_dump()}
+        """What a checkpoint's files depend on, as far as it is known without reading them."""
+        declared = self.case.checkpoints[name]
+        if isinstance(declared, Synthesised):
+            return {"format": CHECKPOINT_FORMAT, **declared.model_dump()}
+        key = {"format": CHECKPOINT_FORMAT, **declared.model_dump(exclude={"path", "cache", "revision"})}
+        if isinstance(declared, Hub):
+            try:
+                return {**key, "commit": self.snapshot(declared).commit}
+            except Refusal:  # it is told before anything is built
+                return {**key, "commit": declared.revision}
+        known = [file for file, one in declared.files.items() if one.sha256]
+        return {**key, "seen": checkpoint.seen(self.root / declared.path, known)}
+
+    def snapshot(self, declared: Hub) -> hub.Snapshot:
+        """Where a hub's snapshot lies. Refusals: CHECKPOINT_MISSING, CHECKPOINT_MISMATCH."""
+        return hub.find_snapshot(
+            hub.cache_folder(declared.cache),
+            declared.repository,
+            declared.revision,
+            tokenizer_revision=declared.tokenizer_revision,
+        )
+
+    def subject(self, name: str) -> Path:
+        """The folder of a checkpoint's files, absolute. Refusals: those of `snapshot`."""
+        declared = self.case.checkpoints[name]
+        if isinstance(declared, Synthesised):
+            return self.checkpoint(name).with_suffix("").absolute()
+        if isinstance(declared, Hub):
+            return self.snapshot(declared).folder.absolute()
+        return (self.root / declared.path).absolute()
+
+    @property
+    def digests(self) -> Path:
+        """Digests of checkpoints' files, remembered while the files are the same."""
+        return self.store / "checkpoints" / "digests.json"
 
     def checkpoint(self, name: str) -> Path:
-        """The checkpoint's record; its files lie in the folder of the same name."""
+        """The checkpoint's record; the files that we make lie in the folder of the same name."""
         return self.store / "checkpoints" / f"{_short(self.checkpoint_key(name))}.json"
 
     def row(self, row_id: str) -> RowPlace:
@@ -242,7 +277,7 @@ class Layout:
             spans = [span.model_dump() for span in row.spans]
             return {**common, "caches": row.caches.model_dump(), "spans": spans, "life_format": LIFE_FORMAT}
         if isinstance(row, Speculative):
-            common |= {"config": row.config, "off_legs": row.off_legs}
+            common |= {"config": row.config, "off_legs": row.off_legs, "noise_prompts": row.noise_prompts}
         return {
             **common,
             "client": self.engine(self.case.client).folder.name,

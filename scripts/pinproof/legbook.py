@@ -9,12 +9,12 @@ discards, the first of every cell and series.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pinproof import decision, equivalence, measures, outcomes, records
-from pinproof.claims import Row, Serving, Warmup
+from pinproof.claims import Row, Serving, Speculative, Warmup
 from pinproof.reasons import Reason, Refusal
 
 SCHEMA = "leg"
@@ -48,6 +48,11 @@ class LegId:
         which one server answers, get prompts of their own."""
         own = f"-{self.position}" if self.phase == "noise" else ""
         return f"s{self.series}-{self.phase}-{self.cell}-{self.index:02d}{own}"
+
+    def prompts(self, row: Row) -> str:
+        """The key of the leg's prompts in a row, which may give both legs of an A/A pair the same."""
+        same = isinstance(row, Speculative) and row.noise_prompts == "same"
+        return replace(self, position=0).corpus if same else self.corpus
 
     def as_record(self) -> dict[str, Any]:
         return dict(vars(self))

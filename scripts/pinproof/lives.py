@@ -69,7 +69,7 @@ class Start:
 def up(places: Layout, place: RowPlace, run: str, folder: Path, lease: Lease, say: Say) -> Iterator[Start]:
     """Everything but a server. Caches are of this series alone, and removed at its end."""
     row = place.row
-    checkpoint = places.checkpoint(row.checkpoint).with_suffix("").absolute()
+    checkpoint = places.subject(row.checkpoint)
     shelf = (folder / "caches").absolute()
     arms = (row.numerator, row.denominator)
     with contextlib.ExitStack() as stack:
@@ -156,7 +156,7 @@ def _serve(start: Start, places: Layout, place: RowPlace, book: Legbook, which: 
         places,
         place,
         which.arm,
-        places.checkpoint(place.row.checkpoint).with_suffix("").absolute(),
+        places.subject(place.row.checkpoint),
         start.folder.absolute(),
         book.path(which, ".log").absolute(),
     )

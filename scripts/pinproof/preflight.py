@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import psutil
 
-from pinproof import citations, discharges, gate, pin, records
+from pinproof import citations, discharges, gate, pin, records, weights
 from pinproof.layout import Layout
 from pinproof.reasons import Reason, Refusal
 
@@ -41,6 +41,7 @@ class Finding:
 def look(places: Layout) -> list[Finding]:
     """All findings of a case whose pin.json and metadata.json are there."""
     found = [_disk(places), _memory(places), _compiler(), *_cores(places), *_identities(places)]
+    found += [Finding(*one) for one in weights.foreseen(places)]
     return [*found, *_published(places), *(Finding(*one) for one in discharges.foreseen(places))]
 
 

@@ -102,6 +102,11 @@ class Reason(Enum):
     WHEEL_PLATFORM = ("wheel-platform", Owner.ENVIRONMENT, "use a wheel whose tag this machine supports")
     ENV_FAILED = ("env-failed", Owner.ENVIRONMENT, "read the installer's log")
     ENV_BROKEN = ("env-broken", Owner.INSTRUMENT, "delete the env folder; the next call makes it anew")
+    MODULE_MISSING = (
+        "module-missing",
+        Owner.INSTRUMENT,
+        "add the distribution that brings it to the arm's lock, or to its `provided`",
+    )
     PROVIDED_OTHER = (
         "provided-other",
         Owner.ENVIRONMENT,
@@ -185,6 +190,11 @@ class Reason(Enum):
         "config-not-applied",
         Owner.TARGET,
         "compare the engine's resolved configuration with the row",
+    )
+    ENGINE_STARTS = (
+        "engine-starts",
+        Owner.ENVIRONMENT,
+        "see what started the engine more than once: a server is one engine start",
     )
 
     # legs

@@ -166,6 +166,11 @@ def _starts(beside: Mapping[str, Any]) -> Iterator[str]:
             )
             pieces = [_piece(piece, total) for piece in found["line"]["pieces"]]
             yield table(pieces, ["from (s)", "seconds", "share", "what"])
+            graphs = found["graphs"]
+            yield item(
+                f"compiled graphs, as its log tells: {graphs['loaded']} loaded, {graphs['load_failed']} that could not "
+                f"be loaded, {graphs['compiled']} compiled"
+            )
             yield from (item(f"spans and log disagree: {text}") for text in found["disagreements"])
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from pinproof import bench, corpus, decision, device, lease, lives, plan, processes, records
+from pinproof import bench, corpus, decision, device, lease, lives, plan, processes, records, weights
 from pinproof.claims import Serving, Speculative, Startup
 from pinproof.decision import RowDecision, SeriesDecision
 from pinproof.equivalence import Outcome
@@ -154,6 +154,7 @@ class _Measuring:
     def run(self) -> None:
         case, row = self.places.case, self.place.row
         self._require_gates()
+        weights.require_same(self.places, row.checkpoint)
         self.kind = lives if isinstance(row, Startup) else bench
         self.rows = [one for one in (row, *case.warmups(row)) if one.metrics]
         self.plans = [plan.of(case, one) for one in self.rows]
@@ -327,7 +328,7 @@ class _Measuring:
         """Prompts for every leg that the plan may come to, made once."""
         folder = self.place.folder / "corpus"
         row = self.place.row
-        tokenizer = self.places.checkpoint(row.checkpoint).with_suffix("") / "tokenizer.json"
+        tokenizer = self.places.subject(row.checkpoint) / "tokenizer.json"
         wanted = self._corpus_legs()
         if (folder / corpus.MANIFEST).exists() and corpus.verify(folder, tokenizer).legs.keys() >= wanted.keys():
             return
@@ -341,7 +342,7 @@ class _Measuring:
         for cell in row.cells:
             for index in range(self._most_pairs(self.places.case.decision_of(self.place.row).noise_pairs)):
                 for position in (0, 1):
-                    legs[LegId(FIRST, "noise", cell.id, index, position, "").corpus] = cell.prompts
+                    legs[LegId(FIRST, "noise", cell.id, index, position, "").prompts(row)] = cell.prompts
             for index in range(self._most_pairs(self.looks[-1])):
                 for series in (FIRST, SECOND):
                     legs[LegId(series, "rep", cell.id, index, 0, "").corpus] = cell.prompts

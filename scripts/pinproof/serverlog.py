@@ -112,6 +112,8 @@ _KINDS = tuple(
             "local toolkit too old for this device",
             r"No supported CUDA architectures found|FlashInfer requires GPUs with sm",
         ),
+        # The engine's own modules are the engine's; any other is for the arm's lock to bring.
+        (Reason.MODULE_MISSING, "module missing", r"No module named '(?!vllm\b)"),
         (Reason.SERVER_EXITED, "weights do not fit this engine", r"There is no module or parameter named"),
         (Reason.SERVER_EXITED, "arguments not accepted", r"error: (unrecognized arguments|argument |the following)"),
         (

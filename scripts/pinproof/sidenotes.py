@@ -70,6 +70,7 @@ def _middle(legs: list[Mapping[str, Any]]) -> dict[str, Any] | None:
         "id": middle["id"],
         "marks": middle["marks"],
         "caches": middle["caches"]["before"],
+        "graphs": middle["graphs"],
         "line": line,
         "calls": _longest(middle, lambda call: call["seconds"] or 0.0),
         "unlabelled_share": rounded(line["unlabelled"] / line["seconds"]),

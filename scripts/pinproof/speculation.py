@@ -97,12 +97,6 @@ def require_applied(row: Speculative, resolved: ResolvedConfig, arm: str) -> Non
         raise Refusal(Reason.CONFIG_NOT_APPLIED, message)
 
 
-def engine(resolved: ResolvedConfig) -> dict[str, Any]:
-    """What the engine says of its speculation and of the backends that it chose, for a leg."""
-    said = resolved.engine.get("speculative_config")
-    return {"speculative_config": None if said is None else str(said), "backends": list(resolved.backends)}
-
-
 def _contradictions(row: Speculative, counts: Counts) -> list[str]:
     """Counts of one engine that cannot all be true."""
     found, by_position = [], counts.accepted_by_position

@@ -26,11 +26,18 @@ LOOKS, PAIRS, WIDEST = [3], 3, 4
 PATIENCE_S = 60
 # What the double has in the place of a timed callable.
 SPAN = {"callable": "vllm.worker:Worker.compile_or_warm_up_model", "inside": "vllm.worker:Worker.compile"}
+# The block of an arm that has none, such as a server that is started by a command.
+UNPINNED = """```parity-pin
+build_mode = index
+vllm_runtime_version = 0.0.0+double
+vllm_distribution_version = 0.0.0+double
+```
+"""
 # A double's schedule; tokens this far apart are told from each other on a loaded machine.
 # A GPU's clocks are sampled during a leg, so legs on a simulated one are longer.
 SPEED = {
-    "cpu": {"STUB_TTFT_MS": "20", "STUB_TPOT_MS": "3", "STUB_START_MS": "100"},
-    "simulated": {"STUB_TTFT_MS": "150", "STUB_TPOT_MS": "15", "STUB_START_MS": "100"},
+    "cpu": {"STUB_TTFT_MS": "20", "STUB_TPOT_MS": "3"},
+    "simulated": {"STUB_TTFT_MS": "120", "STUB_TPOT_MS": "8"},
 }
 CHECKPOINT = {
     **{"kind": "synthesised", "seed": 0, "hidden_size": 16, "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 16},
@@ -53,6 +60,7 @@ class Stage:
 
     case: dict[str, Any]
     arms: dict[str, Arm]
+    pins: dict[str, str]  # pages with the arms' blocks
     pages: dict[str, str] = field(default_factory=dict)  # pages beside the case, by their place
     environment: dict[str, str] = field(default_factory=lambda: {device.SIMULATED_VARIABLE: "1"})
 
@@ -92,21 +100,19 @@ def of(case: Case, root: Path) -> Stage:
         "decision": {**value.get("decision", {}), "looks": LOOKS, "noise_pairs": PAIRS},
         "rows": [_row(row) for row in value["rows"]],
     }
-    for row in [row for row in value["rows"] if "recipe" in row][1:]:
-        row["cells"] = row["cells"][:1]  # one row of several cells shows that they work together
+    _thin(value["rows"])
     value.pop("lease", None)
     value["device"] = _device(value["device"])
-    for name, arm in value["arms"].items():
+    for arm in value["arms"].values():
         arm["serve"] = {
             "args": _plain(arm, "args", []),
             "env": {**_plain(arm, "env", {}), **SPEED[value["device"]["kind"]]},
         }
-        arm["pin"] = str((root / case.arms[name].pin).resolve())
     if case.previous_pin:
         value["previous_pin"] = str((root / case.previous_pin).resolve())
     if case.pages:
         value["pages"] = str((root / case.pages).resolve())
-    return Stage(value, arms)
+    return Stage(value, arms, pins={name: _page(case, root, name) for name in arms})
 
 
 def write(stage: Stage, sources: Path, folder: Path) -> Path:
@@ -114,9 +120,11 @@ def write(stage: Stage, sources: Path, folder: Path) -> Path:
     wheels = folder / "wheels"
     for name, arm in stage.arms.items():
         beside = double.companions(arm.identity, folder / "beside" / name)
-        lock = folder / f"lock-{name}.txt"
+        page, lock = folder / f"pin-{name}.md", folder / f"lock-{name}.txt"
+        records.write_text(page, stage.pins[name])
         records.write_text(lock, double.lock(beside))
         made = double.build(sources, arm.identity, wheels / name)
+        stage.case["arms"][name]["pin"] = str(page.resolve())
         stage.case["arms"][name]["engine"] = {
             "mode": "index",
             "distribution": "vllm",
@@ -168,6 +176,16 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     return scaled
 
 
+def _thin(rows: list[dict[str, Any]]) -> None:
+    """Leave out what another row shows already: several cells, and servers of a kind that take turns."""
+    loaded = [row for row in rows if "recipe" in row]
+    for row in loaded[1:]:
+        row["cells"] = row["cells"][:1]
+    for kind in {row["kind"] for row in loaded}:
+        for row in [row for row in loaded if row["kind"] == kind and row["residency"] == "exclusive"][1:]:
+            row["residency"] = "shared"
+
+
 def _cells(row: dict[str, Any]) -> list[dict[str, int]]:
     """The row's first cell, and its last where there are several, with the least prompts that fill them."""
     widths = dict.fromkeys(min(cell["concurrency"], WIDEST) for cell in (row["cells"][0], row["cells"][-1]))
@@ -183,10 +201,18 @@ def _plain(arm: dict[str, Any], name: str, default: Any) -> Any:
     return arm.get("serve", {}).get(name, default)
 
 
+def _page(case: Case, root: Path, name: str) -> str:
+    """The page with the arm's block, and its build mode that of the double, whose wheel is an index's."""
+    file = getattr(case.arms[name], "pin", None)
+    if file is None:
+        return UNPINNED
+    declared = pin.read_pin(root / file)
+    return pin.replaced(declared, {"build_mode": "index"}) if declared.build_mode else declared.text
+
+
 def _identity(case: Case, root: Path, name: str) -> double.Identity:
     """What the arm's block declares, and versions that satisfy every floor which is argued with."""
-    declared = dict(pin.read_pin(root / case.arms[name].pin).fields)
-    found = double.identity(declared)
+    found = double.identity(dict(pin.parse_pin(_page(case, root, name)).fields))
     for one in case.discharges:
         if one.kind == "floor" and one.distribution not in found.others:
             found.others[one.distribution] = _satisfying(one)

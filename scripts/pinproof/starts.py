@@ -6,11 +6,12 @@ record, the span files and the log, so that a verdict can reckon it again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pinproof import caches, spans, warmup, waterfall
+from pinproof import caches, serverlog, spans, warmup, waterfall
 from pinproof.case import ORACLE
 from pinproof.claims import Startup
 from pinproof.leg import Objection
@@ -18,6 +19,12 @@ from pinproof.reasons import Reason, Refusal
 
 METRICS = {"first_health": "first_health_200", "first_completion": "first_completion"}
 SPANS = ".spans"  # folder of a leg's span files
+# What vLLM logs of its compiled graphs: a cache that was full may still not have been used.
+_GRAPHS = {
+    "loaded": re.compile(r"Directly load (the compiled graph|the \S+ graph|AOT compilation)"),
+    "load_failed": re.compile(r"Compiling model again due to a load failure"),
+    "compiled": re.compile(r"Compiling a graph for compile range|saved AOT compiled function"),
+}
 
 
 def leg(row: Startup, arm: str, raw: Mapping[str, Any], folder: Path, log: str) -> dict[str, Any]:
@@ -30,6 +37,9 @@ def leg(row: Startup, arm: str, raw: Mapping[str, Any], folder: Path, log: str) 
         "marks": marks,
         "metrics": {name: marks[mark] if refusal is None else None for name, mark in METRICS.items()},
         "caches": raw["caches"],
+        "graphs": {
+            name: sum(1 for line in serverlog.lines(log) if said.search(line.text)) for name, said in _GRAPHS.items()
+        },
         **found,
         "valid": not objections,
         "objections": [one.as_record(of_the_pin=arm == ORACLE) for one in objections],

@@ -19,10 +19,12 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from pinproof import records
 from pinproof.reasons import Reason, Refusal
 
 CHARACTERS = "".join(chr(code) for code in range(0x20, 0x7F)) + "\n"
@@ -75,41 +77,36 @@ def synthesise(spec: Spec, folder: Path) -> dict[str, dict]:
 
     The result maps a file's name to its `size` (bytes) and `sha256`, as `checkpoint.describe`
     takes them for `declared`. A folder that holds exactly these files is left as it is; one that
-    holds anything else is refused (CHECKPOINT_MISMATCH), never overwritten.
+    holds anything else is refused (CHECKPOINT_MISMATCH), never overwritten. One tensor at a time is
+    in memory.
     """
-    files = _files(spec)
-    if not _holds(folder, files):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        made = {name: _write(temporary / name, parts) for name, parts in sorted(_files(spec).items())}
+        temporary.chmod(0o755)
         try:
-            for name, data in files.items():
-                _write(temporary / name, data)
-            temporary.chmod(0o755)
-            try:
-                temporary.replace(folder)
-            except OSError:
-                if not folder.exists():
-                    raise  # else something was there, or another process was first: looked at below
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        if not _holds(folder, files):
-            raise Refusal(
-                Reason.CHECKPOINT_MISMATCH, "the folder holds something else than this synthesis", file=folder
-            )
-    return {
-        name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in sorted(files.items())
-    }
+            temporary.replace(folder)
+        except OSError:
+            if not folder.exists():
+                raise
+            if not _holds(folder, made):  # something was there, or another process was first
+                message = "the folder holds something else than this synthesis"
+                raise Refusal(Reason.CHECKPOINT_MISMATCH, message, file=folder) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return made
 
 
-def _files(spec: Spec) -> dict[str, bytes]:
+def _files(spec: Spec) -> dict[str, Iterable[bytes]]:
+    """Each file's bytes, in parts."""
+    special = {"bos_token_id": VOCABULARY[BEGIN], "eos_token_id": VOCABULARY[END], "pad_token_id": VOCABULARY[PAD]}
     return {
-        "config.json": _json(_config(spec)),
-        "generation_config.json": _json(
-            {"bos_token_id": VOCABULARY[BEGIN], "eos_token_id": VOCABULARY[END], "pad_token_id": VOCABULARY[PAD]}
-        ),
-        "tokenizer.json": _json(_tokenizer()),
-        "tokenizer_config.json": _json(_tokenizer_config(spec)),
-        WEIGHTS: _safetensors(dict(_tensors(spec))),
+        "config.json": [_json(_config(spec))],
+        "generation_config.json": [_json(special)],
+        "tokenizer.json": [_json(_tokenizer())],
+        "tokenizer_config.json": [_json(_tokenizer_config(spec))],
+        WEIGHTS: _safetensors(_tensors(spec)),
     }
 
 
@@ -196,35 +193,48 @@ def _tokenizer_config(spec: Spec) -> dict:
     }
 
 
-def _tensors(spec: Spec) -> Iterator[tuple[str, tuple[tuple[int, ...], bytes]]]:
-    """Each tensor's name, shape and little-endian bfloat16 bytes."""
+@dataclass(frozen=True)
+class _Tensor:
+    """A tensor of bfloat16; its little-endian bytes are made when they are asked for."""
+
+    shape: tuple[int, ...]
+    data: Callable[[], bytes]
+
+
+def _tensors(spec: Spec) -> dict[str, _Tensor]:
+    """Each tensor by name."""
     hidden, inner = spec.hidden_size, spec.intermediate_size
     queries, keys = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
 
-    def ones(size: int) -> tuple[tuple[int, ...], bytes]:
-        return (size,), _ONE * size
+    def ones(size: int) -> _Tensor:
+        return _Tensor((size,), lambda: _ONE * size)
 
-    def matrix(name: str, rows: int, columns: int) -> tuple[str, tuple[tuple[int, ...], bytes]]:
-        return name, ((rows, columns), _bfloat16(_stream(spec.seed, name, rows * columns), _exponent(columns)))
+    def matrix(name: str, rows: int, columns: int) -> _Tensor:
+        size = rows * columns
+        return _Tensor((rows, columns), lambda: _bfloat16(_stream(spec.seed, name, size), _exponent(columns)))
 
     head = "model.embed_tokens.weight" if spec.tie_word_embeddings else "lm_head.weight"
-    yield head, ((spec.vocab_size, hidden), _bfloat16(_head(spec.seed, head, hidden), _exponent(hidden)))
-    if not spec.tie_word_embeddings:
-        yield matrix("model.embed_tokens.weight", spec.vocab_size, hidden)
+    found = {
+        "model.norm.weight": ones(hidden),
+        head: _Tensor((spec.vocab_size, hidden), lambda: _bfloat16(_head(spec.seed, head, hidden), _exponent(hidden))),
+    }
+    shapes = {} if spec.tie_word_embeddings else {"model.embed_tokens.weight": (spec.vocab_size, hidden)}
     for layer in range(spec.layers):
         prefix = f"model.layers.{layer}"
-        yield f"{prefix}.input_layernorm.weight", ones(hidden)
-        yield f"{prefix}.post_attention_layernorm.weight", ones(hidden)
-        yield f"{prefix}.self_attn.q_norm.weight", ones(spec.head_dim)
-        yield f"{prefix}.self_attn.k_norm.weight", ones(spec.head_dim)
-        yield matrix(f"{prefix}.self_attn.q_proj.weight", queries, hidden)
-        yield matrix(f"{prefix}.self_attn.k_proj.weight", keys, hidden)
-        yield matrix(f"{prefix}.self_attn.v_proj.weight", keys, hidden)
-        yield matrix(f"{prefix}.self_attn.o_proj.weight", hidden, queries)
-        yield matrix(f"{prefix}.mlp.gate_proj.weight", inner, hidden)
-        yield matrix(f"{prefix}.mlp.up_proj.weight", inner, hidden)
-        yield matrix(f"{prefix}.mlp.down_proj.weight", hidden, inner)
-    yield "model.norm.weight", ones(hidden)
+        found[f"{prefix}.input_layernorm.weight"] = ones(hidden)
+        found[f"{prefix}.post_attention_layernorm.weight"] = ones(hidden)
+        found[f"{prefix}.self_attn.q_norm.weight"] = ones(spec.head_dim)
+        found[f"{prefix}.self_attn.k_norm.weight"] = ones(spec.head_dim)
+        shapes |= {
+            f"{prefix}.self_attn.q_proj.weight": (queries, hidden),
+            f"{prefix}.self_attn.k_proj.weight": (keys, hidden),
+            f"{prefix}.self_attn.v_proj.weight": (keys, hidden),
+            f"{prefix}.self_attn.o_proj.weight": (hidden, queries),
+            f"{prefix}.mlp.gate_proj.weight": (inner, hidden),
+            f"{prefix}.mlp.up_proj.weight": (inner, hidden),
+            f"{prefix}.mlp.down_proj.weight": (hidden, inner),
+        }
+    return found | {name: matrix(name, *shape) for name, shape in shapes.items()}
 
 
 def _head(seed: int, name: str, columns: int) -> bytes:
@@ -253,30 +263,39 @@ def _bfloat16(data: bytes, exponent: int) -> bytes:
     return bytes(pairs)
 
 
-def _safetensors(tensors: dict[str, tuple[tuple[int, ...], bytes]]) -> bytes:
+def _safetensors(tensors: Mapping[str, _Tensor]) -> Iterator[bytes]:
     header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name in sorted(tensors):
-        shape, data = tensors[name]
-        header[name] = {"data_offsets": [offset, offset + len(data)], "dtype": "BF16", "shape": list(shape)}
-        offset += len(data)
+        shape = tensors[name].shape
+        size = 2 * math.prod(shape)
+        header[name] = {"data_offsets": [offset, offset + size], "dtype": "BF16", "shape": list(shape)}
+        offset += size
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return b"".join([struct.pack("<Q", len(text)), text, *(tensors[name][1] for name in sorted(tensors))])
+    yield struct.pack("<Q", len(text)) + text
+    for name in sorted(tensors):
+        yield tensors[name].data()
 
 
 def _json(value: dict) -> bytes:
     return (json.dumps(value, sort_keys=True, indent=2, ensure_ascii=True) + "\n").encode()
 
 
-def _holds(folder: Path, files: dict[str, bytes]) -> bool:
-    if not folder.is_dir() or {path.name for path in folder.iterdir()} != set(files):
+def _holds(folder: Path, made: Mapping[str, Mapping[str, Any]]) -> bool:
+    if not folder.is_dir() or {path.name for path in folder.iterdir()} != set(made):
         return False
-    return all((folder / name).read_bytes() == data for name, data in files.items())
+    return all(records.file_sha256(folder / name) == facts["sha256"] for name, facts in made.items())
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, parts: Iterable[bytes]) -> dict[str, Any]:
+    """Write a file to the disk; its size and digest."""
+    size, digest = 0, hashlib.sha256()
     with path.open("wb") as stream:
-        stream.write(data)
+        for part in parts:
+            stream.write(part)
+            digest.update(part)
+            size += len(part)
         stream.flush()
         os.fsync(stream.fileno())
+    return {"size": size, "sha256": digest.hexdigest()}

@@ -35,6 +35,7 @@ FAULTS: dict[str, tuple[int | None, str]] = {
     "killed": (None, "kills itself with SIGKILL before it listens"),
     "stopped": (None, "the lines of a server that got SIGTERM from outside, exit status 0"),
     "wrong-model": (None, "serves another model name"),
+    "halves-length": (None, "says half of the longest sequence that it was told"),
     "any-address": (None, "listens on every address instead of 127.0.0.1"),
     "hung-post": (None, "every GET is well; completions get headers and then nothing"),
     "compile-raises": (None, "its warm-up raises; a traceback, exit status 1"),
@@ -496,7 +497,8 @@ def main(argv: list[str] | None = None) -> None:
     if args.speculate and "does-not-speculate" not in args.faults:
         method, _, tokens = args.speculate.partition(":")
         speculative = f"SpeculativeConfig(method='{method}', model=None, num_spec_tokens={tokens})"
-    sizes = f"dtype=stub, max_seq_len={args.max_model_len}, seed=0"
+    length = args.max_model_len // 2 if "halves-length" in args.faults else args.max_model_len
+    sizes = f"max_seq_len={length}, seed=0"
     config = f"model='{args.model}', speculative_config={speculative}, {sizes}"
     log(
         f"Initializing a V1 LLM engine (v{args.version}) with config: {config}", process="EngineCore", place="core.py:1"

@@ -3,14 +3,16 @@
 `vllm bench serve` imports vLLM anew for every leg, 10 to 30 seconds that would be paid on the
 lease. This program imports it once and then runs the very same command, one leg a request: the
 arguments of a request are those of `vllm bench serve`, and the raw output is the file that it
-saves itself.
+saves itself. Two things differ from the command line, both in what a request waits for inside the
+client (tests/bench/bench_client.py measures them): a session does not ask two helper threads for
+proxies and for ~/.netrc before every request, neither of which concerns a server on the loopback
+address, and the event loop is uvloop, which vLLM brings for its own server.
 
 Requests come on one file descriptor and replies go to another (the two arguments), JSON lines both.
 Everything that vLLM prints goes to the log. The end of the requests is the end of this program, so
 that it never outlives the series that started it.
 """
 
-import asyncio
 import json
 import os
 import sys
@@ -25,6 +27,12 @@ def main() -> None:
     from vllm.benchmarks import serve
 
     try:
+        from uvloop import run
+    except ImportError:
+        from asyncio import run
+    if aiohttp := sys.modules.get("aiohttp"):  # what the client of every version so far is made with
+        aiohttp.ClientSession = direct(aiohttp.ClientSession)
+    try:
         from vllm.utils.argparse_utils import FlexibleArgumentParser as Parser
     except ImportError:
         from argparse import ArgumentParser as Parser
@@ -35,12 +43,21 @@ def main() -> None:
         try:
             parser = Parser()
             serve.add_cli_args(parser)
-            asyncio.run(serve.main_async(parser.parse_args(request["argv"])))
+            run(serve.main_async(parser.parse_args(request["argv"])))
             answer(replies, ok=True)
         except (Exception, SystemExit) as error:
             traceback.print_exc()
             answer(replies, ok=False, error=f"{type(error).__name__}: {error}")
         sys.stdout.flush()
+
+
+def direct(session):
+    """Sessions that ask neither for proxies nor for ~/.netrc."""
+
+    def opened(*arguments, **options):
+        return session(*arguments, **{**options, "trust_env": False})
+
+    return opened
 
 
 def answer(replies, **values) -> None:

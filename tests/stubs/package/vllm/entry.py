@@ -23,12 +23,15 @@ def main():
     serve.add_argument("--served-model-name", required=True)
     serve.add_argument("--host", required=True, choices=["127.0.0.1"])
     serve.add_argument("--port", required=True)
+    serve.add_argument("--max-model-len", type=int)
     serve.add_argument("--speculative-config", type=json.loads)
     args, engine_args = parser.parse_known_args()
     argv = ["--port", args.port, "--model", args.served_model_name, "--version", __version__]
     for name in ("start-ms", "ttft-ms", "tpot-ms"):
         if value := os.environ.get(f"STUB_{name.upper().replace('-', '_')}"):
             argv += [f"--{name}", value]
+    if args.max_model_len:
+        argv += ["--max-model-len", str(args.max_model_len)]
     for fault in faults():
         argv += ["--fault", fault]
     if args.speculative_config:
