@@ -27,23 +27,14 @@ def read_case():
             )
         places = layout.Layout(declared, CASE_FILE, Path(workflow.basedir))
         places.rows(), places.engines()
-        if (
-            declared.previous_pin
-            and not (places.root / declared.previous_pin).is_file()
-        ):
-            raise Refusal(
-                Reason.CASE_INVALID,
-                f"no such file: {declared.previous_pin}",
-                file=CASE_FILE,
-                key="previous_pin",
-            )
-        for name, arm in declared.arms.items():
-            if not (places.root / arm.pin).is_file():
+        pins = {f"arms.{name}.pin": arm.pin for name, arm in declared.arms.items()}
+        for key, file in {"previous_pin": declared.previous_pin, **pins}.items():
+            if file and not (places.root / file).is_file():
                 raise Refusal(
                     Reason.CASE_INVALID,
-                    f"no such file: {arm.pin}",
+                    f"no such file: {file}",
                     file=CASE_FILE,
-                    key=f"arms.{name}.pin",
+                    key=key,
                 )
         return declared, places
     except Refusal as refusal:

@@ -7,9 +7,8 @@ def main(task: cli.Task) -> None:
     arm = task.layout.case.arms[task.id]
     place = task.layout.engine(task.id)
     version = records.read(place.version, "version")
-    build = gate.Build(mode=arm.engine.mode, wheel_sha256=arm.engine.sha256)
     declared = pin.read_pin(task.layout.root / arm.pin)
-    rows = gate.compare(declared, version, arm.compare, build)
+    rows = gate.compare(declared, version, arm.compare, gate.Build.of(arm.engine))
     body = {
         "arm": task.id,
         "engine": place.folder.name,

@@ -1,13 +1,13 @@
 """device.json: what the device is and what it lets us do, read in the first seconds of a lease."""
 
-from pinproof import cli, device, lease, nvml, records
+from pinproof import cli, device, lease, nvml, progress, records
 
 
 def main(task: cli.Task) -> None:
     declared = task.layout.case.device.declared
     case = task.layout.case
     who = lease.Who(case=case.case, row="device")
-    with lease.granted(case.lease, lease.device_lock(declared["kind"]), who, cli.waiting(task.say)):
+    with lease.granted(case.lease, lease.device_lock(declared["kind"]), who, progress.waiting(task.say)):
         facts = device.identify(declared["kind"], gpu=declared.get("uuid"))
     device.require(declared, facts)
     task.say(f"device: {facts.identity['name']}")

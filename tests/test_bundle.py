@@ -15,7 +15,7 @@ import pytest
 from tests.builders import FILE, case_value, put_text
 from tests.stubs import wheel
 
-from pinproof import bundle, case, layout
+from pinproof import bundle, case, layout, records
 from pinproof.hardware import Worker
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     house = root / "house"
     engine = wheel.build("1.1.0", house)
     uv = _uv_wheel(house)
-    pinned = f"stub-engine==1.1.0 --hash=sha256:{wheel.sha256(engine)}\n"
+    pinned = f"stub-engine==1.1.0 --hash=sha256:{records.file_sha256(engine)}\n"
     put_text(root / "envs/pipeline.txt", pinned + f"uv=={uv[0]} --hash=sha256:{uv[1]}\n")
     put_text(root / "envs/arm.txt", "torch==2.11.0 --hash=sha256:00\n")
     for name in (
@@ -73,7 +73,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "pins/1.0.md",
     ):
         put_text(root / name, f"{name}\n")
-    arm = {"mode": "index", "distribution": "stub-engine", "version": "1.1.0", "sha256": wheel.sha256(engine)}
+    arm = {"mode": "index", "distribution": "stub-engine", "version": "1.1.0", "sha256": records.file_sha256(engine)}
     arm |= {"locks": {"index": "envs/arm.txt"}, "provided": {"torch": "2.11.0+cu130"}}
     changes = {f"arms.{name}.engine": arm for name in ("oracle", "previous")}
     value = case_value(changes | {"worker": {**bundle.here().model_dump(), "part_mib": 1}})

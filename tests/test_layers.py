@@ -17,7 +17,7 @@ ROOMS = {
     "values": "reasons records yamlfile findings ids engines subjects hardware baselines claims scope case",
     "facts": "pin wheel digests hub checkpoint corpus synthesis nvml simulation device serverlog applied layout leg "
     "versionfile source cmake staging architecture buildlog binaries citations history "
-    "spanwheel spans warmuplog",
+    "purewheel spanwheel spans warmuplog",
     "acts": "weights caches commands processes provided environment bundle fetch version allocation wrapper lease "
     "server watch client sampling buildenv build",
     "judgements": "measures outcomes boundaries equivalence advice decision question published "

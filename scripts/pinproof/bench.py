@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
@@ -21,12 +21,12 @@ from pinproof.hardware import Placement
 from pinproof.layout import Layout, RowPlace
 from pinproof.lease import Lease
 from pinproof.legbook import Legbook, LegId
+from pinproof.progress import every
 from pinproof.reasons import Reason, Refusal
 from pinproof.residents import Residents, blaming, speaking, wait_ready
 from pinproof.server import Counters, Server, ServerSpec
 from pinproof.watch import StallWatch
 
-T = TypeVar("T")
 Say = Callable[[str], None]
 
 MODEL = "subject"
@@ -234,20 +234,29 @@ def run_leg(bench: Bench, places: Layout, place: RowPlace, book: Legbook, which:
         "objections": [one.as_record(of_the_pin=which.arm == ORACLE) for one in found],
         "raw_sha256": records.file_sha256(result),
         "corpus_sha256": records.file_sha256(load.corpus),
-        "engine": places.engine(which.arm).folder.name,
         "engine_says": bench.says[which.arm],
-        "device_digest": bench.device_digest,
-        "version_digest": records.content_digest(records.read(places.engine(which.arm).version, "version")),
-    }
-    provenance = {
-        "seconds": ended - begun,
-        "boot_id": processes.boot_id(),
-        "life": server.marker,
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "samples": bench.eyes.sampler.summary(begun, ended).as_record(),
+        **taken_of(places, which.arm, bench.device_digest),
     }
     body |= drafted.facts | ({} if seen is None else {"clocks": seen.as_record()})
-    return book.add(which, body, provenance)
+    return book.add(which, body, provenance(server.marker, bench.eyes, begun, ended))
+
+
+def taken_of(places: Layout, arm: str, device_digest: str) -> dict[str, str]:
+    """Of what a leg was taken: engine, versions and device, by digest."""
+    engine = places.engine(arm)
+    versions = records.content_digest(records.read(engine.version, "version"))
+    return {"engine": engine.folder.name, "version_digest": versions, "device_digest": device_digest}
+
+
+def provenance(life: str, eyes: clocks.Eyes, begun: float, ended: float) -> dict[str, Any]:
+    """Where and when a leg was taken; the times are of the monotonic clock, seconds."""
+    return {
+        "seconds": ended - begun,
+        "boot_id": processes.boot_id(),
+        "life": life,
+        "written": records.written(),
+        "samples": eyes.sampler.summary(begun, ended).as_record(),
+    }
 
 
 def _clocks(bench: Bench, book: Legbook, which: LegId, seen: clocks.Seen | None) -> list[leg.Objection]:
@@ -362,16 +371,3 @@ def _foreign(server: Server) -> list[leg.Objection]:
     if not others:
         return []
     return [leg.Objection(Reason.SERVER_FOREIGN, f"port {server.port} is listened on by other processes: {others}")]
-
-
-def every(seconds: float, say: Callable[[T], None]) -> Callable[[T], None]:
-    """Pass on a line at most once in so many seconds: progress in a log without a terminal."""
-    last = -seconds
-
-    def tell(text: T) -> None:
-        nonlocal last
-        if time.monotonic() - last >= seconds:
-            last = time.monotonic()
-            say(text)
-
-    return tell

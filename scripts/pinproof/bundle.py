@@ -16,10 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from pinproof import commands, layout, records
+from pinproof import commands, layout, provided, records
 from pinproof.hardware import Worker
 from pinproof.reasons import Reason, Refusal
 
@@ -112,8 +111,7 @@ def _fetch_arm(places: layout.Layout, name: str, wheels: Path, worker: Worker, l
     """What an arm's lock installs on the worker, and its engine's wheel by version and digest."""
     engine = places.case.arms[name].engine
     lock = places.engine(name).lock
-    has = {canonicalize_name(one) for one in engine.provided}
-    wanted = [one for one in layout.requirements(lock) if canonicalize_name(_requirement(one).name) not in has]
+    wanted = provided.left(lock, engine.provided)
     listed = wheels.parent / "wanted.txt"
     records.write_text(listed, "".join(f"{one}\n" for one in wanted))
     _download(["--require-hashes", "-r", listed], wheels, worker, log)
@@ -129,14 +127,10 @@ def _pinned(lock: Path, wheels: Path) -> Iterator[str]:
         name, version, _, _ = parse_wheel_filename(path.name)
         there[name, str(version)] = path
     for line in layout.requirements(lock):
-        need = _requirement(line)
+        need = provided.requirement(line)
         version = next(iter(need.specifier)).version
         path = there[canonicalize_name(need.name), version]
         yield f"{need.name}=={version} --hash=sha256:{records.file_sha256(path)}\n"
-
-
-def _requirement(line: str) -> Requirement:
-    return Requirement(line.split(" --hash", 1)[0])
 
 
 def _case_place(places: layout.Layout) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import filelock
 
-from pinproof import case, layout, processes, wrapper
+from pinproof import case, layout, processes, records, wrapper
 from pinproof.reasons import Refusal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,19 +81,6 @@ def _again() -> list[str]:
     return [sys.executable, str(Path(sys.argv[0]).resolve()), *sys.argv[1:]]
 
 
-def waiting(say: Callable[[str], None]) -> Callable[[object], None]:
-    """Tell of a wait for the device, at once and then about every ten seconds."""
-    last = -math.inf
-
-    def tell(wait: object) -> None:
-        nonlocal last
-        if time.monotonic() - last >= 10:
-            last = time.monotonic()
-            say(f"waiting for the device: {wait}")
-
-    return tell
-
-
 def _sole_maker(places: layout.Layout, engine: str) -> filelock.BaseFileLock:
     """One call at a time makes an engine's files: several checkouts may share the store."""
     folder = places.engines()[engine].folder
@@ -110,4 +96,4 @@ def _tell(text: str, log: Path) -> None:
 
 def provenance() -> dict:
     """What varies without meaning, for the record of a stage."""
-    return {"written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "pid": os.getpid()}
+    return {"written": records.written(), "pid": os.getpid()}

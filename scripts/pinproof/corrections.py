@@ -21,8 +21,6 @@ def of(places: Layout) -> str:
 
 def _of_arm(places: Layout, name: str) -> str | None:
     arm = places.case.arms[name]
-    if getattr(arm, "pin", None) is None:
-        return None
     file = places.root / arm.pin
     declared, mode = pin.read_pin(file), arm.engine.mode
     rows = _rows(places, name, declared)
@@ -37,5 +35,4 @@ def _rows(places: Layout, name: str, declared: pin.Pin) -> list[gate.FieldVerdic
         version = records.read(place.version, "version")
     except Refusal:
         return gate.foresee(declared, records.read(place.metadata, "metadata"), arm.compare, arm.engine.mode)
-    build = gate.Build(arm.engine.mode, getattr(arm.engine, "sha256", None))
-    return gate.compare(declared, version, arm.compare, build)
+    return gate.compare(declared, version, arm.compare, gate.Build.of(arm.engine))

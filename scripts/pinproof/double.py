@@ -7,17 +7,17 @@ wheels of their own, empty but for a version.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-_TIME = (1980, 1, 1, 0, 0, 0)
+from pinproof import purewheel, records
+
+_METADATA = "Summary: A double, for rehearsals.\n"
+_TEXTS = {"entry_points.txt": "[console_scripts]\nvllm = vllm.entry:main\n"}
 # Field of a pin block -> distribution, and the module that must say the same.
 _OTHERS = {
     "flashinfer_version": ("flashinfer-python", "flashinfer"),
@@ -68,7 +68,7 @@ def build(sources: Path, who: Identity, folder: Path) -> Path:
         r'(?m)^__version__ = ".*"$', f'__version__ = "{who.torch_version}"', torch
     ).encode()
     files |= {name: text.encode() for name, text in who.files.items()}
-    return _pack("vllm", who.distribution_version, files, folder, "[console_scripts]\nvllm = vllm.entry:main\n")
+    return _pack("vllm", who.distribution_version, files, folder, _TEXTS)
 
 
 def companions(who: Identity, folder: Path) -> list[Path]:
@@ -79,41 +79,21 @@ def companions(who: Identity, folder: Path) -> list[Path]:
         files = {}
         if (module := modules.get(name)) in who.modules:
             files[f"{module}/__init__.py"] = f'__version__ = "{who.modules[module]}"\n'.encode()
-        found.append(_pack(name, version, files, folder))
+        found.append(_pack(name, version, files, folder, {}))
     return found
 
 
 def lock(wheels: list[Path]) -> str:
     """The lock that installs these wheels, each by its bytes."""
-    lines = [
-        f"{canonicalize_name(file.name.split('-')[0])} @ {file.absolute().as_uri()} --hash=sha256:{sha256(file)}\n"
-        for file in wheels
-    ]
+    lines = []
+    for file in wheels:
+        name = canonicalize_name(file.name.split("-")[0])
+        lines.append(f"{name} @ {file.absolute().as_uri()} --hash=sha256:{records.file_sha256(file)}\n")
     return "# What is installed beside the double of a rehearsal.\n" + "".join(lines)
 
 
-def sha256(path: Path) -> str:
-    """The digest by which a case names a wheel."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _pack(name: str, version: str, files: Mapping[str, bytes], folder: Path, scripts: str = "") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"
-    info = f"{stem}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: A double, for rehearsals.\n"
-    wheel = "Wheel-Version: 1.0\nGenerator: pinproof\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    whole = {**files, f"{info}/METADATA": metadata.encode(), f"{info}/WHEEL": wheel.encode()}
-    if scripts:
-        whole[f"{info}/entry_points.txt"] = scripts.encode()
-    rows = [f"{place},sha256={_digest(data)},{len(data)}" for place, data in whole.items()]
-    whole[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
-    path = folder / f"{stem}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for place, data in whole.items():
-            archive.writestr(zipfile.ZipInfo(place, _TIME), data)
+def _pack(name: str, version: str, files: Mapping[str, bytes], folder: Path, texts: Mapping[str, str]) -> Path:
+    path = folder / purewheel.file_name(name, version)
+    with records.replacing(path) as temporary:
+        temporary.write_bytes(purewheel.packed(name, version, files, _METADATA, texts))
     return path
-
-
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

@@ -9,7 +9,6 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pinproof import commands, layout, provided, records, spanwheel
@@ -44,8 +43,8 @@ def create(
         raise Refusal(Reason.WHEEL_DIGEST, "the wheel is not the one its record names", file=wheel)
     body = {"requirements": layout.requirements_digest(lock), "wheel": wheel.name, "wheel_sha256": wheel_sha256}
     body |= {"spans": spanwheel.sha256()} if spans else {}
-    wanted = _wanted(lock, has or {})
-    linked, targets = _provided(has, {canonicalize_name(Requirement(one.split()[0]).name) for one in wanted}, log)
+    wanted = provided.left(lock, has or {})
+    linked, targets = _provided(has, {canonicalize_name(provided.requirement(one).name) for one in wanted}, log)
     body |= {"provided": linked} if has else {}
     if not _is_whole(folder, body):
         _install(folder, lock if not has else _written(folder, wanted), wheel, spans, log)
@@ -63,13 +62,6 @@ def _is_whole(folder: Path, body: dict) -> bool:
         )
     except Refusal:
         return False
-
-
-def _wanted(lock: Path, has: Mapping[str, str]) -> list[str]:
-    """What of a lock is installed, one requirement a line."""
-    named = {canonicalize_name(name) for name in has}
-    lines = layout.requirements(lock)
-    return [one for one in lines if canonicalize_name(Requirement(one.split()[0]).name) not in named]
 
 
 def _provided(has: Mapping[str, str] | None, installed: set[str], log: Path) -> tuple[dict[str, str], dict[str, Path]]:

@@ -7,7 +7,6 @@ laid at the engine's door. The pin is never edited: `correction` writes what wou
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,9 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from pinproof import patches
 from pinproof import pin as pins
+from pinproof.engines import IndexEngine
 from pinproof.pin import Pin
 from pinproof.reasons import Reason, Refusal
 
@@ -85,6 +86,11 @@ class Build:
     commit: str | None = None
     describe: str | None = None
     installed: bool = True
+
+    @classmethod
+    def of(cls, engine: IndexEngine) -> Build:
+        """What the case says of it."""
+        return cls(engine.mode, engine.sha256)
 
 
 def compare(pin: Pin, version: Mapping[str, Any], modes: Mapping[str, str], build: Build) -> list[FieldVerdict]:
@@ -157,22 +163,13 @@ def correction(pin: Pin, rows: Sequence[FieldVerdict], build_mode: str, *, path:
         return None
     if not values:
         return None
-    mark = "\t" if " " in path else ""
-    diff = difflib.unified_diff(
-        _lines(pin.text), _lines(corrected), f"a/{path}{mark}", f"b/{path}{mark}", lineterm="\n"
-    )
-    body = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in diff)
     changes = "".join(f"  {name}: {pin.fields[name]} -> {value}\n" for name, value in values.items())
     return (
         f"Correction of {path}: what a build by mode `{build_mode}` really reports.\n\n{changes}\n"
         "This must be a change of its own: it says that the declared block was wrong, not that the\n"
         "pin holds. pinproof wrote it and does not apply it (git apply FILE).\n\n"
-        f"{body}"
+        f"{patches.diff(pin.text, corrected, path)}"
     )
-
-
-def _lines(text: str) -> list[str]:
-    return [line for line in re.split(r"(?<=\n)", text) if line]
 
 
 # -- the declared fields -------------------------------------------------------------------------

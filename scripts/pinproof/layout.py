@@ -7,6 +7,7 @@ order) is in a digest, so nothing irrelevant rebuilds them, and an old pin finds
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import sys
@@ -199,8 +200,13 @@ class Layout:
         }
         # Only where it is asked for: an environment that was made without is the same one as before.
         key |= {"provided": engine.provided} if engine.provided else {}
-        key |= {"spans": spanwheel.sha256()} if self.has_spans else {}
+        key |= {"spans": self._spans} if self.has_spans else {}
         return EnginePlace(arm, key, self.store / "engines" / _short(key), lock)
+
+    @functools.cached_property
+    def _spans(self) -> str:
+        """Digest of the span plugin's wheel; an engine is asked for many times in one call."""
+        return spanwheel.sha256()
 
     @property
     def has_spans(self) -> bool:

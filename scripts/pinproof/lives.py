@@ -22,6 +22,7 @@ from pinproof.caches import Cabinet, Pages, page_difference
 from pinproof.layout import Layout, RowPlace
 from pinproof.lease import Lease
 from pinproof.legbook import Legbook, LegId
+from pinproof.progress import every
 from pinproof.reasons import Reason, Refusal
 from pinproof.residents import speaking
 from pinproof.server import Server, ready
@@ -168,7 +169,7 @@ def _serve(start: Start, places: Layout, place: RowPlace, book: Legbook, which: 
     server = Server.start(dataclasses.replace(spec, env={**spec.env, **more}), start.residents.marker)
     with server:
         try:
-            ready(server, progress=bench.every(15, start.say))
+            ready(server, progress=every(15, start.say))
         except Refusal as refusal:
             if server.refusal is not refusal:
                 raise
@@ -184,7 +185,6 @@ def wrapped(place: RowPlace) -> list[str]:
 def _write(
     start: Start, places: Layout, place: RowPlace, book: Legbook, which: LegId, raw: dict[str, Any], ended: float
 ) -> dict:
-    engine = places.engine(which.arm)
     file = book.path(which, ".raw.json")
     records.write(file, "life", raw)
     log = book.path(which, ".log")
@@ -192,15 +192,6 @@ def _write(
     body |= {
         "raw_sha256": records.file_sha256(file),
         "log_sha256": records.file_sha256(log),
-        "engine": engine.folder.name,
-        "device_digest": start.device_digest,
-        "version_digest": records.content_digest(records.read(engine.version, "version")),
+        **bench.taken_of(places, which.arm, start.device_digest),
     }
-    provenance = {
-        "seconds": ended - raw["spawned"],
-        "boot_id": raw["boot"],
-        "life": raw["marker"],
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "samples": start.eyes.sampler.summary(raw["spawned"], ended).as_record(),
-    }
-    return book.add(which, body, provenance)
+    return book.add(which, body, bench.provenance(raw["marker"], start.eyes, raw["spawned"], ended))

@@ -1,13 +1,36 @@
-"""Progress of a series, in words: which leg of how many, and about how long to the next look."""
+"""Progress in words: what is waited for, which leg of how many, and about how long to the next look."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from pinproof import records
+from pinproof.lease import Wait
 from pinproof.legbook import LegId
 
+T = TypeVar("T")
 Say = Callable[[str], None]
+
+
+def every(seconds: float, say: Callable[[T], None]) -> Callable[[T], None]:
+    """Pass on a line at once, then at most once in so many seconds: progress in a log without a terminal."""
+    last = -math.inf
+
+    def tell(text: T) -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            say(text)
+
+    return tell
+
+
+def waiting(say: Say) -> Callable[[Wait], None]:
+    """Tell of a wait for the device, about every ten seconds."""
+    return every(10, lambda wait: say(f"waiting for the device: {wait}"))
 
 
 class Progress:

@@ -22,7 +22,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from pinproof import commands, versionfile
+from pinproof import commands, layout, versionfile
 from pinproof.reasons import Reason, Refusal
 
 PROVIDER_VARIABLE = "PINPROOF_PROVIDER"
@@ -63,6 +63,17 @@ def read(python: Path, *, log: Path) -> dict[str, Distribution]:
         theirs, ours = (".".join(map(str, one)) for one in (body["python"], sys.version_info[:2]))
         raise Refusal(Reason.PROVIDED_OTHER, f"{python} is Python {theirs}, the environment is of Python {ours}")
     return {canonicalize_name(name): _distribution(name, one) for name, one in body["distributions"].items()}
+
+
+def requirement(line: str) -> Requirement:
+    """A line of a lock (`layout.requirements`) without its hashes."""
+    return Requirement(line.split(" --hash", 1)[0])
+
+
+def left(lock: Path, has: Mapping[str, str]) -> list[str]:
+    """What of a lock is to be installed where this is there already, one requirement a line."""
+    named = {canonicalize_name(name) for name in has}
+    return [one for one in layout.requirements(lock) if canonicalize_name(requirement(one).name) not in named]
 
 
 def chosen(

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,13 @@ def rehearsing() -> bool:
     return bool(os.environ.get(REHEARSAL_VARIABLE))
 
 
-def schema_name(schema: str) -> str:
-    """The full name of a schema: a record of a rehearsal is never one of a measurement, nor the other way."""
-    return f"pinproof-rehearsal/{schema}" if rehearsing() else f"pinproof/{schema}"
+def schema_name(schema: str, rehearsed: bool | None = None) -> str:
+    """The full name of a schema: a record of a rehearsal is never one of a measurement, nor the other way.
+
+    `rehearsed` says which of the two is meant; None: as this process is.
+    """
+    family = "pinproof-rehearsal" if (rehearsing() if rehearsed is None else rehearsed) else "pinproof"
+    return f"{family}/{schema}"
 
 
 def canonical(value: Any) -> str:
@@ -74,6 +79,11 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def written() -> str:
+    """The time now (UTC, seconds), as a provenance says it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with replacing(path) as temporary:
@@ -106,8 +116,8 @@ def write(
     return json.loads(text)
 
 
-def read(path: Path, schema: str, *, version: int = 1) -> dict:
-    """Read one record and check that it is whole and of the expected schema.
+def read(path: Path, schema: str, *, version: int = 1, rehearsed: bool | None = None) -> dict:
+    """Read one record and check that it is whole and of the expected schema; `rehearsed` as in `schema_name`.
 
     Refusals: RECORD_MISSING, RECORD_DAMAGED (not JSON, NaN, not an object), RECORD_FOREIGN
     (another schema or version).
@@ -123,7 +133,7 @@ def read(path: Path, schema: str, *, version: int = 1) -> dict:
         raise Refusal(Reason.RECORD_DAMAGED, f"not a whole JSON record: {error}", file=path) from None
     if not isinstance(record, dict):
         raise Refusal(Reason.RECORD_DAMAGED, "not a JSON object", file=path)
-    expected = {"name": schema_name(schema), "version": version}
+    expected = {"name": schema_name(schema, rehearsed), "version": version}
     if record.get("schema") != expected:
         raise Refusal(Reason.RECORD_FOREIGN, f"schema is {record.get('schema')}, expected {expected}", file=path)
     return record

@@ -157,14 +157,10 @@ def outcome(here: Path, begun: float) -> Outcome:
 
 def _verdict(path: Path) -> dict[str, Any] | None:
     """The verdict of the rehearsal, read as what it is."""
-    before = os.environ.get(records.REHEARSAL_VARIABLE, "")
-    os.environ[records.REHEARSAL_VARIABLE] = "1"
     try:
-        return records.read(path, "verdict")
+        return records.read(path, "verdict", rehearsed=True)
     except Refusal:
         return None
-    finally:
-        os.environ[records.REHEARSAL_VARIABLE] = before
 
 
 def _objections(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -22,7 +22,7 @@ from pinproof.decision import RowDecision, SeriesDecision
 from pinproof.equivalence import Outcome
 from pinproof.layout import Layout, RowPlace
 from pinproof.legbook import FIRST, SECOND, Legbook, LegId, Phase, damaged, set_aside
-from pinproof.progress import Progress
+from pinproof.progress import Progress, waiting
 from pinproof.reasons import Reason, Refusal
 
 Say = Callable[[str], None]
@@ -209,7 +209,7 @@ class _Measuring:
         who = lease.Who(case=self.places.case.case, row=self.place.row.id)
         lock = lease.device_lock(self.places.case.device.kind)
         with contextlib.ExitStack() as stack:
-            held = stack.enter_context(lease.granted(self.places.case.lease, lock, who, bench.every(10, self._waiting)))
+            held = stack.enter_context(lease.granted(self.places.case.lease, lock, who, waiting(self.say)))
             stack.callback(self._keep_account, held, folder)
             self.say(f"series {series}: lease taken; starting {' and '.join(self._arms())}")
             self._probe(run)
@@ -266,14 +266,15 @@ class _Measuring:
         """
         wanted = self.places.case.decision_of(self.place.row).noise_pairs
         arms = (self.place.row.denominator,) * 2
-        while cells := [
-            cell.id for cell in self.place.row.cells if len(self.book.valid(FIRST, "noise", cell.id)) < wanted
-        ]:
+        while cells := self._lacking("noise", wanted):
             self._run_round(FIRST, "noise", dict.fromkeys(cells, arms), wanted)
 
     def _noise_missing(self) -> bool:
-        wanted = self.places.case.decision_of(self.place.row).noise_pairs
-        return any(len(self.book.valid(FIRST, "noise", cell.id)) < wanted for cell in self.place.row.cells)
+        return bool(self._lacking("noise", self.places.case.decision_of(self.place.row).noise_pairs))
+
+    def _lacking(self, phase: Phase, wanted: int) -> list[str]:
+        """Cells with fewer pairs of this phase that count than are wanted; both phases are of the first series."""
+        return [cell.id for cell in self.place.row.cells if len(self.book.valid(FIRST, phase, cell.id)) < wanted]
 
     def _run_reps(self, series: int) -> None:
         while (look := self._next_look(series)) is not None:
@@ -287,13 +288,12 @@ class _Measuring:
 
     def _off_missing(self) -> bool:
         row = self.place.row
-        wanted = row.off_legs if isinstance(row, Speculative) else 0
-        return any(len(self.book.valid(FIRST, "off", cell.id)) < wanted for cell in row.cells)
+        return isinstance(row, Speculative) and bool(self._lacking("off", row.off_legs))
 
     def _run_off(self) -> None:
         """Legs of both arms without speculation; they gate nothing, so too few that count end no row."""
         row = self.place.row
-        while cells := [one.id for one in row.cells if len(self.book.valid(FIRST, "off", one.id)) < row.off_legs]:
+        while cells := self._lacking("off", row.off_legs):
             if any(self.book.next_index(FIRST, "off", cell) >= self._most_pairs(row.off_legs) for cell in cells):
                 self.say(f"without speculation too few legs of {', '.join(cells)} count: that figure is left out")
                 return
@@ -328,7 +328,7 @@ class _Measuring:
         """Prompts for every leg that the plan may come to, made once."""
         folder = self.place.folder / "corpus"
         row = self.place.row
-        tokenizer = self.places.subject(row.checkpoint) / "tokenizer.json"
+        tokenizer = self.places.subject(row.checkpoint) / weights.TOKENIZER
         wanted = self._corpus_legs()
         if (folder / corpus.MANIFEST).exists() and corpus.verify(folder, tokenizer).legs.keys() >= wanted.keys():
             return
@@ -373,9 +373,6 @@ class _Measuring:
 
     def _arms(self) -> tuple[str, str]:
         return self.place.row.numerator, self.place.row.denominator
-
-    def _waiting(self, wait: lease.Wait) -> None:
-        self.say(f"waiting for the device: {wait}")
 
 
 def _of_series(judged: RowDecision, series: int) -> str:

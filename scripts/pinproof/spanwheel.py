@@ -1,33 +1,23 @@
-"""The wheel of the span plugin: the same bytes on every machine, made without a build backend.
+"""The wheel of the span plugin, which is one pure module beside this library (scripts/pinproof_spans).
 
-The plugin is one pure module beside this library (scripts/pinproof_spans), so its wheel is that
-module, four texts and an archive: sorted, with fixed times, and stored, since zlibs differ in what
-they deflate to. Its digest is known without writing it, and can stand in the key of an environment.
+Its digest is known without writing it, and can stand in the key of an environment.
 """
 
 from __future__ import annotations
 
-import base64
-import csv
 import hashlib
-import io
-import stat
-import zipfile
 from pathlib import Path
 
+from pinproof import purewheel
 from pinproof.records import replacing
 
 SOURCE = Path(__file__).parents[1] / "pinproof_spans"
 NAME = "pinproof-spans"
 VERSION = "1"
-FILE = f"pinproof_spans-{VERSION}-py3-none-any.whl"
+FILE = purewheel.file_name(NAME, VERSION)
 
-_FIXED_TIME = (1980, 1, 1, 0, 0, 0)
-_INFO = f"pinproof_spans-{VERSION}.dist-info"
+_METADATA = "Summary: Times named callables inside every process of a vLLM engine\nRequires-Python: >=3.9\n"
 _TEXTS = {
-    "METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n"
-    "Summary: Times named callables inside every process of a vLLM engine\nRequires-Python: >=3.9\n",
-    "WHEEL": "Wheel-Version: 1.0\nGenerator: pinproof\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     "entry_points.txt": "[vllm.general_plugins]\npinproof_spans = pinproof_spans:load\n",
     "top_level.txt": "pinproof_spans\n",
 }
@@ -47,21 +37,5 @@ def write(folder: Path) -> Path:
 
 
 def _content() -> bytes:
-    members = {f"pinproof_spans/{path.name}": path.read_bytes() for path in sorted(SOURCE.glob("*.py"))}
-    members |= {f"{_INFO}/{name}": text.encode() for name, text in _TEXTS.items()}
-    record = io.StringIO(newline="")
-    rows = csv.writer(record, lineterminator="\n")
-    rows.writerows((name, _digest(data), len(data)) for name, data in sorted(members.items()))
-    rows.writerow((f"{_INFO}/RECORD", "", ""))
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in [*sorted(members.items()), (f"{_INFO}/RECORD", record.getvalue().encode())]:
-            entry = zipfile.ZipInfo(name, _FIXED_TIME)
-            entry.create_system = 3
-            entry.external_attr = (0o644 | stat.S_IFREG) << 16
-            archive.writestr(entry, data)
-    return packed.getvalue()
-
-
-def _digest(data: bytes) -> str:
-    return f"sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()}"
+    files = {f"pinproof_spans/{path.name}": path.read_bytes() for path in sorted(SOURCE.glob("*.py"))}
+    return purewheel.packed(NAME, VERSION, files, _METADATA, _TEXTS)

@@ -26,13 +26,6 @@ LOOKS, PAIRS, WIDEST = [3], 3, 4
 PATIENCE_S = 60
 # What the double has in the place of a timed callable.
 SPAN = {"callable": "vllm.worker:Worker.compile_or_warm_up_model", "inside": "vllm.worker:Worker.compile"}
-# The block of an arm that has none, such as a server that is started by a command.
-UNPINNED = """```parity-pin
-build_mode = index
-vllm_runtime_version = 0.0.0+double
-vllm_distribution_version = 0.0.0+double
-```
-"""
 # A double's schedule; tokens this far apart are told from each other on a loaded machine.
 # A GPU's clocks are sampled during a leg, so legs on a simulated one are longer.
 SPEED = {
@@ -129,7 +122,7 @@ def write(stage: Stage, sources: Path, folder: Path) -> Path:
             "mode": "index",
             "distribution": "vllm",
             "version": arm.identity.distribution_version,
-            "sha256": arm.sha256 or double.sha256(made),
+            "sha256": arm.sha256 or records.file_sha256(made),
             "locks": {"index": str(lock.resolve())},
         }
         if arm.truncated:
@@ -203,10 +196,7 @@ def _plain(arm: dict[str, Any], name: str, default: Any) -> Any:
 
 def _page(case: Case, root: Path, name: str) -> str:
     """The page with the arm's block, and its build mode that of the double, whose wheel is an index's."""
-    file = getattr(case.arms[name], "pin", None)
-    if file is None:
-        return UNPINNED
-    declared = pin.read_pin(root / file)
+    declared = pin.read_pin(root / case.arms[name].pin)
     return pin.replaced(declared, {"build_mode": "index"}) if declared.build_mode else declared.text
 
 

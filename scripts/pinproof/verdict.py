@@ -94,8 +94,7 @@ def _compare(places: Layout, name: str, version: Mapping[str, Any]) -> dict[str,
     if name not in arms:
         raise Refusal(Reason.RECORD_DAMAGED, f"arm {name} is not in it", file=places.pin)
     declared = Pin(**{"vllm_commit": None, **arms[name]["fields"]})
-    build = gate.Build(arm.engine.mode, arm.engine.sha256)
-    return gate.as_record(gate.compare(declared, version, arm.compare, build), arm.engine.mode)
+    return gate.as_record(gate.compare(declared, version, arm.compare, gate.Build.of(arm.engine)), arm.engine.mode)
 
 
 def _identity_gate(name: str, found: Mapping[str, Any]) -> HardGate:

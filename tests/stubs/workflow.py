@@ -27,6 +27,8 @@ import psutil
 import yaml
 from tests.stubs import wheel
 
+from pinproof import records
+
 ROOT = Path(__file__).parents[2]
 ORACLE, PREVIOUS = "1.1.0", "1.0.0"
 ROW = "serving"
@@ -74,7 +76,7 @@ class Material:
                 "mode": "index",
                 "distribution": "stub-engine",
                 "version": version,
-                "sha256": wheel.sha256(path),
+                "sha256": records.file_sha256(path),
                 "relabel": {"name": "vllm", "local": wheel.LOCAL},
                 "locks": {"index": str(self.lock)},
             },
