@@ -14,7 +14,7 @@ LIBRARY = SCRIPTS / "pinproof"
 
 # From left to right: a module imports from its own room and from rooms above it, never from below.
 ROOMS = {
-    "values": "reasons records yamlfile findings ids engines subjects hardware baselines claims scope case",
+    "values": "reasons records originals yamlfile findings ids engines subjects hardware baselines claims scope case",
     "facts": "pin wheel digests hub checkpoint corpus synthesis nvml simulation device serverlog applied layout leg "
     "versionfile source cmake staging architecture buildlog binaries citations history "
     "purewheel spanwheel spans warmuplog",

@@ -19,7 +19,7 @@ def check(row: Row, book: Legbook) -> None:
         raw = book.path(which, ".raw.json")
         if not raw.is_file():
             raise Refusal(Reason.RECORD_MISSING, "a leg without the output of its client", file=raw)
-        if records.file_sha256(raw) != one.get("raw_sha256"):
+        if book.originals.sha256(raw) != one.get("raw_sha256"):
             raise Refusal(Reason.RECORD_DAMAGED, "not the output that the leg was read from", file=raw)
         told = _start(row, one, book) if isinstance(row, Startup) else _served(row, one, raw)
         if told:
@@ -54,7 +54,7 @@ def _start(row: Startup, one: dict[str, Any], book: Legbook) -> str | None:
     which = LegId(**one["id"])
     raw, log = book.path(which, ".raw.json"), book.path(which, ".log")
     try:
-        if not log.is_file() or records.file_sha256(log) != one["log_sha256"]:
+        if not log.is_file() or book.originals.sha256(log) != one["log_sha256"]:
             return "its log is not the one that it was read from"
         life = records.read(raw, "life")
         again = starts.leg(row, which.arm, life, book.path(which, starts.SPANS), log.read_text(errors="replace"))

@@ -18,6 +18,7 @@ from typing import Any
 from pinproof import checkpoint, hub, records, spanwheel
 from pinproof.case import Arm, Case
 from pinproof.claims import Row, Speculative, Startup
+from pinproof.originals import AS_THEY_ARE, Originals
 from pinproof.reasons import Reason, Refusal
 from pinproof.subjects import Hub, Synthesised
 
@@ -120,6 +121,7 @@ class Layout:
     case_file: Path
     root: Path
     results: Path = field(default_factory=lambda: Path(os.environ.get(RESULTS_VARIABLE, "results")))
+    originals: Originals = AS_THEY_ARE
 
     @property
     def store(self) -> Path:
@@ -195,13 +197,18 @@ class Layout:
             "relabel": engine.relabel.model_dump() if engine.relabel else None,
             "relabel_format": RELABEL_FORMAT if engine.relabel else None,
             "requirements": requirements_digest(lock),
-            "python": f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}",
-            "machine": platform.machine(),
+            **self.machine,
         }
         # Only where it is asked for: an environment that was made without is the same one as before.
         key |= {"provided": engine.provided} if engine.provided else {}
         key |= {"spans": self._spans} if self.has_spans else {}
         return EnginePlace(arm, key, self.store / "engines" / _short(key), lock)
+
+    @property
+    def machine(self) -> dict[str, str]:
+        """What the environments of engines are made for."""
+        python = f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
+        return {"python": python, "machine": platform.machine()}
 
     @functools.cached_property
     def _spans(self) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pinproof import decision, equivalence, measures, outcomes, records
 from pinproof.claims import Row, Serving, Speculative, Warmup
+from pinproof.originals import AS_THEY_ARE, Originals
 from pinproof.reasons import Reason, Refusal
 
 SCHEMA = "leg"
@@ -98,9 +99,10 @@ def set_aside(folder: Path, names: Iterable[str], aside: Path) -> None:
 class Legbook:
     """All legs of one row."""
 
-    def __init__(self, folder: Path, row: Row) -> None:
+    def __init__(self, folder: Path, row: Row, originals: Originals = AS_THEY_ARE) -> None:
         self._folder = folder
         self._row = row
+        self.originals = originals
         self._legs = dict(self._read())
 
     def _read(self) -> Iterable[tuple[str, dict]]:
@@ -120,7 +122,7 @@ class Legbook:
         if row is self._row:
             return self
         other = Legbook.__new__(Legbook)
-        other._folder, other._row, other._legs = self._folder, row, self._legs
+        other._folder, other._row, other._legs, other.originals = self._folder, row, self._legs, self.originals
         return other
 
     def path(self, leg_id: LegId, ending: str) -> Path:
@@ -142,7 +144,9 @@ class Legbook:
 
     def digests(self) -> dict[str, str]:
         """Content digest of every leg, by name."""
-        return {name: records.content_digest(self._legs[name]) for name in sorted(self._legs)}
+        return {
+            name: self.originals.content(self._folder / f"{name}.json", self._legs[name]) for name in sorted(self._legs)
+        }
 
     def pairs(self, series: int, phase: Phase, cell: str) -> dict[int, Pair]:
         """Attempts at pairs by index; one with a single leg was interrupted."""

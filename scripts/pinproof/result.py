@@ -21,7 +21,7 @@ def of(places: Layout, row_id: str) -> dict[str, Any]:
     """
     place = places.row(row_id)
     series = records.read(place.series, "series")
-    book = Legbook(place.legs, place.row)
+    book = Legbook(place.legs, place.row, places.originals)
     if book.digests() != series["legs"]:
         message = "the legs are not those that the series names"
         raise Refusal(Reason.RECORD_DAMAGED, message, file=place.legs)
@@ -59,7 +59,7 @@ def of(places: Layout, row_id: str) -> dict[str, Any]:
             "versions": _versions(book),
             "devices": _devices(book),
         },
-        "series_digest": records.content_digest(series),
+        "series_digest": places.originals.content(place.series, series),
         **({"clocks": seen} if (seen := clocks.of_legs(book.legs)) else {}),
     }
 

@@ -71,7 +71,7 @@ def _words(found: decision.Verdict) -> dict[str, Any]:
 def _arm(places: Layout, name: str) -> dict[str, Any]:
     engine = places.engine(name)
     found, version = _read(places.gate(name), "gate"), records.read(engine.version, "version")
-    if found["version_digest"] != records.content_digest(version):
+    if found["version_digest"] != places.originals.content(engine.version, version):
         raise Refusal(Reason.RECORD_DAMAGED, "the gate looked at another version record", file=places.gate(name))
     again = {"arm": name, "engine": engine.folder.name, **_compare(places, name, version)}
     if records.digest(again) != records.digest({key: found.get(key) for key in again}):
@@ -137,7 +137,11 @@ def _judge(
             row_id, Reason.DEVICE_OTHER, f"its legs were taken on another device; {Reason.DEVICE_OTHER.remedy}"
         )
     place = places.row(row_id)
-    return Legbook(place.legs, place.row).decide(plan.of(places.case, place.row)) if place.row.metrics else None
+    return (
+        Legbook(place.legs, place.row, places.originals).decide(plan.of(places.case, place.row))
+        if place.row.metrics
+        else None
+    )
 
 
 def _warmups(results: Mapping[str, Mapping[str, Any]]) -> list[HardGate]:
@@ -211,7 +215,10 @@ def _inputs(places: Layout) -> dict[str, str]:
     named |= {places.citations: "citations"} if citations.wanted(places.case) else {}
     named |= {places.discharges: "discharges"} if places.case.discharges else {}
     named |= {row.result: "row" for row in rows} | {row.series: "series" for row in rows}
-    return {_name(places, path): records.content_digest(records.read(path, schema)) for path, schema in named.items()}
+    return {
+        _name(places, path): places.originals.content(path, records.read(path, schema))
+        for path, schema in named.items()
+    }
 
 
 def _name(places: Layout, path: Path) -> str:
