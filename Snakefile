@@ -24,6 +24,7 @@ include: "rules/device.smk"
 include: "rules/rows.smk"
 include: "rules/verdict.smk"
 include: "rules/patches.smk"
+include: "rules/artifacts.smk"
 include: "rules/rehearsal.smk"
 include: "rules/bundle.smk"
 
@@ -35,6 +36,8 @@ localrules:
     revert,
     rehearsal,
     bundle,
+    archive,
+    verify,
 
 
 rule verdict:
@@ -63,6 +66,11 @@ rule revert:
 rule bundle:
     input:
         LAYOUT.bundle,
+
+
+rule archive:
+    input:
+        LAYOUT.archive,
 
 
 onerror:

@@ -13,8 +13,10 @@ if not workflow.configfiles:
     raise WorkflowError("give the case as a file: --configfile CASE.yaml")
 
 CASE_FILE = Path(workflow.configfiles[-1])
-# What a rehearsal is to suffer; nothing else may be said outside of the case's file.
+# What a rehearsal is to suffer.
 FAULT = config.pop("fault", None)
+# What is to be verified is no part of any case.
+ARCHIVE = config.pop("archive", None)
 
 
 def read_case():

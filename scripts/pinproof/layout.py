@@ -181,6 +181,10 @@ class Layout:
     def page(self) -> Path:
         return self.folder / "verdict.md"
 
+    @property
+    def archive(self) -> Path:
+        return self.folder / "verdict.tar.zst"
+
     def gate(self, arm: str) -> Path:
         return self.folder / "arms" / arm / "gate.json"
 

@@ -41,6 +41,14 @@ class Reason(Enum):
     RECORD_DAMAGED = ("record-damaged", Owner.INSTRUMENT, "delete the record; the next call makes it anew")
     RECORD_FOREIGN = ("record-foreign", Owner.INSTRUMENT, "delete the record; it belongs to another version or stage")
 
+    ARCHIVE_HOSTILE = ("archive-hostile", Owner.INPUT, "do not use it: an archive of pinproof holds nothing like that")
+    ARCHIVE_DAMAGED = ("archive-damaged", Owner.INPUT, "get the archive again from who made it")
+    ARCHIVE_DIFFERS = (
+        "archive-differs",
+        Owner.INPUT,
+        "trust neither the verdict nor the record that is named: one does not follow from the other",
+    )
+
     REHEARSAL_FAILED = (
         "rehearsal-failed",
         Owner.INPUT,

@@ -101,6 +101,14 @@ def headed(schema: str, body: Mapping[str, Any], *, version: int = 1) -> dict[st
     return {"schema": {"name": schema_name(schema), "version": version}, **body}
 
 
+def text(schema: str, body: Mapping[str, Any], *, version: int = 1, provenance: Mapping[str, Any] | None = None) -> str:
+    """A record as it stands in its file; arguments and errors are those of `write`."""
+    record = headed(schema, body, version=version)
+    if provenance is not None:
+        record[PROVENANCE] = dict(provenance)
+    return json.dumps(record, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write(
     path: Path, schema: str, body: Mapping[str, Any], *, version: int = 1, provenance: Mapping[str, Any] | None = None
 ) -> dict:
@@ -108,12 +116,9 @@ def write(
 
     `schema` and `body` are those of `headed`. Raises ValueError on NaN or infinity: unknown is null.
     """
-    record = headed(schema, body, version=version)
-    if provenance is not None:
-        record[PROVENANCE] = dict(provenance)
-    text = json.dumps(record, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(path, text)
-    return json.loads(text)
+    written = text(schema, body, version=version, provenance=provenance)
+    write_text(path, written)
+    return json.loads(written)
 
 
 def read(path: Path, schema: str, *, version: int = 1, rehearsed: bool | None = None) -> dict:

@@ -1,0 +1,25 @@
+# What leaves the machine. The archive is made of every file behind the verdict, and verified as it is made.
+rule write_archive:
+    input:
+        LAYOUT.verdict,
+        LAYOUT.page,
+        [file for place in ROWS.values() for file in (place.result, place.series)],
+    output:
+        LAYOUT.archive,
+    log:
+        LOGS / "write_archive.log",
+    params:
+        run=command("write_archive"),
+    shell:
+        "{params.run} --log {log:q}"
+
+
+# Without an output it is done at every call, and it reads nothing of the case.
+rule verify:
+    log:
+        LOGS / "verify_archive.log",
+    params:
+        run=command("verify_archive"),
+        archive=f"--archive {shlex.quote(str(ARCHIVE))}" if ARCHIVE else "",
+    shell:
+        "{params.run} --log {log:q} {params.archive}"
