@@ -14,7 +14,8 @@ LIBRARY = SCRIPTS / "pinproof"
 
 # From left to right: a module imports from its own room and from rooms above it, never from below.
 ROOMS = {
-    "values": "reasons records originals yamlfile findings ids engines subjects hardware baselines claims scope case",
+    "values": "reasons shortages records originals yamlfile findings ids engines subjects hardware baselines claims "
+    "scope case",
     "facts": "pin wheel digests hub checkpoint corpus synthesis nvml simulation device serverlog applied layout leg "
     "versionfile source cmake staging architecture buildlog binaries citations history "
     "purewheel spanwheel spans warmuplog",
@@ -25,7 +26,7 @@ ROOMS = {
     "discharges patches corrections preflight budget result verdict",
     "measurement": "progress residents bench lives series",  # acts that go on until a judgement says that it is enough
     "pages": "markdown appendix rowtables page cli",
-    "artifacts": "packing scrub crate recorded replay archive",  # what leaves the machine, and the way back
+    "artifacts": "documents packing scrub crate recorded replay archive",  # what leaves the machine, and the way back
     "drills": "double stage faults rehearsal",  # a whole case on doubles
 }
 FOREIGN = {"snakemake", "vllm", "torch"}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import filelock
 
-from pinproof import case, layout, processes, records, wrapper
+from pinproof import case, layout, processes, records, shortages, wrapper
 from pinproof.reasons import Refusal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,10 +57,10 @@ def _run(act: Callable[[Task], None], needs: str | None, on_device: bool) -> int
     if needs:
         parser.add_argument(f"--{needs}", dest="id", required=True, help=f"which {needs}")
     arguments = parser.parse_args()
-    arguments.log.parent.mkdir(parents=True, exist_ok=True)
     stage = Path(sys.argv[0]).stem.replace("_", " ")
     try:
         with processes.terminating():
+            arguments.log.parent.mkdir(parents=True, exist_ok=True)
             places = layout.Layout(case.load(arguments.case), arguments.case, ROOT)
             task = Task(places, stage, getattr(arguments, "id", ""), arguments.log)
             if on_device and isinstance(places.case.lease, case.CommandLease) and not wrapper.inside():
@@ -73,6 +73,11 @@ def _run(act: Callable[[Task], None], needs: str | None, on_device: bool) -> int
     except KeyboardInterrupt:
         _tell("interrupted", arguments.log)
         return 130
+    except (OSError, MemoryError) as error:
+        if (short := shortages.refusal_of(error)) is None:
+            raise
+        _tell(f"refused: {short}", arguments.log)
+        return 1
     return 0
 
 
@@ -90,7 +95,7 @@ def _sole_maker(places: layout.Layout, engine: str) -> filelock.BaseFileLock:
 
 def _tell(text: str, log: Path) -> None:
     print(text, file=sys.stderr, flush=True)
-    with open(log, "a", encoding="utf-8") as stream:
+    with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as stream:  # its disk may be what is short
         stream.write(text + "\n")
 
 

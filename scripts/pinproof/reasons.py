@@ -100,6 +100,9 @@ class Reason(Enum):
     )
     DISK_SHORT = ("disk-short", Owner.ENVIRONMENT, "free the named amount of disk")
     MEMORY_SHORT = ("memory-short", Owner.ENVIRONMENT, "free memory, or lower what the case reserves")
+    DESCRIPTORS_SHORT = ("descriptors-short", Owner.ENVIRONMENT, "raise the limit of open files (ulimit -n)")
+    FOLDER_UNWRITABLE = ("folder-unwritable", Owner.ENVIRONMENT, "give a folder that this account may write")
+    DISK_FAILED = ("disk-failed", Owner.ENVIRONMENT, "see what the kernel says of that file system (dmesg)")
 
     # wheels and environments
     WHEEL_UNAVAILABLE = ("wheel-unavailable", Owner.ENVIRONMENT, "reach the package index, or give the wheel as a file")
