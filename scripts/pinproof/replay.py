@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pinproof import case, packing, page, records, verdict
+from pinproof import case, documents, packing, page, records, verdict
 from pinproof.originals import Originals
 from pinproof.reasons import Reason, Refusal
 from pinproof.recorded import Recorded
@@ -83,6 +83,7 @@ def _index(path: Path, files: Mapping[str, bytes]) -> dict[str, Any]:
         raise Refusal(Reason.ARCHIVE_DAMAGED, "not the file that the index names", file=path, key=", ".join(wrong))
     if schema != {"name": records.schema_name("archive"), "version": 1}:
         raise Refusal(Reason.ARCHIVE_DAMAGED, f"an archive of another kind: {schema}", file=path, key=packing.INDEX)
+    documents.require("archive", index, path)
     return index
 
 
@@ -94,11 +95,22 @@ def _replay(root: Path, index: Mapping[str, Any]) -> dict[str, Any]:
     """The verdict, taken again; refused when it is not what the archive says, byte by byte."""
     places = layout(root, index)
     archived = records.read(places.verdict, "verdict")
+    _require_documents(places, archived)
     text = records.text("verdict", verdict.of(places), provenance=archived.get(records.PROVENANCE))
     _require_equal(places.verdict, text)
     if places.page.is_file():
         _require_equal(places.page, page.of(archived))
     return archived
+
+
+def _require_documents(places: Recorded, archived: Mapping[str, Any]) -> None:
+    """Refuse records that are not what their published schemas say."""
+    documents.require("verdict", archived, places.verdict)
+    for place in places.rows():
+        documents.require("row", records.read(place.result, "row"), place.result)
+        for path in sorted(place.legs.glob("s*.json")):
+            if not path.name.endswith(".raw.json"):
+                documents.require("leg", records.read(path, "leg"), path)
 
 
 def layout(root: Path, index: Mapping[str, Any]) -> Recorded:
