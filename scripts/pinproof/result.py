@@ -13,7 +13,12 @@ from pinproof.reasons import Owner, Reason, Refusal
 
 
 def of(places: Layout, row_id: str) -> dict[str, Any]:
-    """The body of a row's result; `outcome` is pass, red, inconclusive, or failed.
+    """The body of a row's result, as `judge` gives it."""
+    return judge(places, row_id)[0]
+
+
+def judge(places: Layout, row_id: str) -> tuple[dict[str, Any], decision.RowDecision | None]:
+    """The body of a row's result and the decision in it; `outcome` is pass, red, inconclusive, or failed.
 
     `decision` is null for a warm-up row that gates no change: its outcomes alone are judged.
     Refusals: RECORD_DAMAGED when a leg is not the one that series.json names, or the client's output
@@ -31,7 +36,7 @@ def of(places: Layout, row_id: str) -> dict[str, Any]:
     failure = series["failure"]
     measured_plan = series["plan_digest"] if place.row is place.lives else series["warmup_plans"].get(row_id)
     now = plan.digest(places.case, place)
-    return {
+    body = {
         "row": row_id,
         "kind": place.row.kind,
         "outcome": _outcome(judged, warmed, failure),
@@ -62,6 +67,7 @@ def of(places: Layout, row_id: str) -> dict[str, Any]:
         "series_digest": places.originals.content(place.series, series),
         **({"clocks": seen} if (seen := clocks.of_legs(book.legs)) else {}),
     }
+    return body, judged
 
 
 def _outcome(judged: decision.RowDecision | None, warmed: dict[str, Any] | None, failure: dict | None) -> str:

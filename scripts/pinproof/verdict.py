@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pinproof import citations, decision, discharges, gate, plan, records, result
+from pinproof import citations, decision, discharges, gate, records, result
 from pinproof.case import ORACLE
 from pinproof.decision import Cause, HardGate
 from pinproof.layout import Layout
-from pinproof.legbook import Legbook
 from pinproof.pin import Pin
 from pinproof.reasons import Owner, Reason, Refusal
 
@@ -25,8 +24,9 @@ def of(places: Layout) -> dict[str, Any]:
     out as its file says. Refusals: RECORD_MISSING and RECORD_DAMAGED, with the file.
     """
     arms = {name: _arm(places, name) for name in sorted(places.case.arms)}
-    results = {row.id: _result(places, row.id) for row in places.case.rows}
-    judged = {row_id: _judge(places, row_id, results[row_id], arms) for row_id in results}
+    found = {row.id: _result(places, row.id) for row in places.case.rows}
+    results = {row_id: body for row_id, (body, _) in found.items()}
+    judged = {row_id: _judge(places, row_id, body, one, arms) for row_id, (body, one) in found.items()}
     cited = _read(places.citations, "citations") if citations.wanted(places.case) else None
     judged |= {row_id: cause for row_id, cause in _uncited(cited).items() if row_id in judged}
     argued = _discharges(places)
@@ -112,17 +112,21 @@ def _identity_gate(name: str, found: Mapping[str, Any]) -> HardGate:
     return HardGate(subject, None if found["outcome"] == "unknown" else False, reason)
 
 
-def _result(places: Layout, row_id: str) -> dict[str, Any]:
+def _result(places: Layout, row_id: str) -> tuple[dict[str, Any], decision.RowDecision | None]:
     path = places.row(row_id).result
     found = _read(path, "row")
-    again = result.of(places, row_id)
+    again, judged = result.judge(places, row_id)
     if records.digest(again) != records.digest({key: found[key] for key in found if key != "schema"}):
         raise Refusal(Reason.RECORD_DAMAGED, "its legs do not lead to what it says", file=path)
-    return again
+    return again, judged
 
 
 def _judge(
-    places: Layout, row_id: str, found: Mapping[str, Any], arms: Mapping[str, Any]
+    places: Layout,
+    row_id: str,
+    found: Mapping[str, Any],
+    judged: decision.RowDecision | None,
+    arms: Mapping[str, Any],
 ) -> decision.RowDecision | Cause | None:
     """The row's decision; a cause instead when there is none to take, None when its hard gates are all it has."""
     if failure := found["failure"]:
@@ -136,12 +140,7 @@ def _judge(
         return Cause(
             row_id, Reason.DEVICE_OTHER, f"its legs were taken on another device; {Reason.DEVICE_OTHER.remedy}"
         )
-    place = places.row(row_id)
-    return (
-        Legbook(place.legs, place.row, places.originals).decide(plan.of(places.case, place.row))
-        if place.row.metrics
-        else None
-    )
+    return judged
 
 
 def _warmups(results: Mapping[str, Mapping[str, Any]]) -> list[HardGate]:
