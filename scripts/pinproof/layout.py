@@ -189,7 +189,16 @@ class Layout:
         return self.folder / "arms" / arm / "gate.json"
 
     def engine(self, arm_name: str) -> EnginePlace:
-        """The engine of an arm. Refusal CASE_INVALID when its lock is not there."""
+        """The engine of an arm, found once. Refusal CASE_INVALID when its lock is not there."""
+        if arm_name not in self._engines:
+            self._engines[arm_name] = self._engine(arm_name)
+        return self._engines[arm_name]
+
+    @functools.cached_property
+    def _engines(self) -> dict[str, EnginePlace]:
+        return {}
+
+    def _engine(self, arm_name: str) -> EnginePlace:
         arm = self.case.arms[arm_name]
         lock = self._lock(arm_name, arm)
         engine = arm.engine
