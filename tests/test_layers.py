@@ -25,7 +25,7 @@ ROOMS = {
     "waterfall warmup clocks gate plan legbook speculation starts evidence sidenotes "
     "discharges patches corrections preflight budget result verdict",
     "measurement": "progress residents bench lives series",  # acts that go on until a judgement says that it is enough
-    "pages": "markdown appendix rowtables page cli",
+    "pages": "markdown appendix rowtables overview page cli",
     "artifacts": "documents packing scrub crate recorded replay archive",  # what leaves the machine, and the way back
     "drills": "double stage faults rehearsal",  # a whole case on doubles
 }

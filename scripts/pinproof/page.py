@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pinproof import appendix, rowtables
+from pinproof import appendix, overview, rowtables
 from pinproof.markdown import item as _item
 from pinproof.markdown import table as _table
 
+MANY = 20  # rows that passed; more of them are told in one line each
 AGAIN = "Clear what is open and call the workflow again: only that is done anew."
 TO_DO = {
     ("HOLD", "pinned"): "Keep the pin.",
@@ -68,8 +69,11 @@ def _causes(causes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _rows(verdict: Mapping[str, Any]) -> Iterator[str]:
-    failed_first = sorted(verdict["rows"].values(), key=lambda row: (row["outcome"] == "pass", row["row"]))
-    for row in failed_first:
+    ordered = overview.ordered(verdict["rows"].values())
+    yield overview.counts(ordered)
+    passed = [row for row in ordered if row["outcome"] == "pass"]
+    short = passed if len(passed) > MANY else []
+    for row in ordered[: len(ordered) - len(short)]:
         yield f"### {row['row']}: {row['outcome'].upper()}"
         yield row["question"]
         if row["failure"]:
@@ -81,6 +85,10 @@ def _rows(verdict: Mapping[str, Any]) -> Iterator[str]:
                 f"{plan['measured_under'] or 'the plans of other rows'}, decided under {plan['decided_under']}."
             )
         yield from rowtables.of(row)
+    if short:
+        yield f"### {len(short)} rows: PASS"
+        yield "One line each, by the metric that is furthest from its baseline; all else is in `rows/ROW.json`."
+        yield overview.of(short)
 
 
 def _identity(verdict: Mapping[str, Any]) -> Iterator[str]:

@@ -38,12 +38,13 @@ def of(row: Mapping[str, Any]) -> Iterator[str]:
 # -- the decision --------------------------------------------------------------------------------
 
 
-def _series(row: Mapping[str, Any]) -> Mapping[str, Any]:
+def series(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The series that a row's decision rests on."""
     return row["decision"]["second"] or row["decision"]["first"]
 
 
 def _metrics(row: Mapping[str, Any]) -> str:
-    found = _series(row)["metrics"]
+    found = series(row)["metrics"]
     arms = list(row["measured"]["key"]["engines"])
     heads = ["cell", "metric", *arms, "baseline", "measured", "interval", "tolerance", "A/A sd", "reps", "outcome"]
     linear = any(one["metric"]["scale"] == "linear" for one in found)
@@ -54,21 +55,32 @@ def _metric(row: Mapping[str, Any], found: Mapping[str, Any], arms: Sequence[str
     metric = found["metric"]
     measure = MEASURES[metric["name"]]
     absolute = row["absolutes"][metric["cell"]][metric["name"]]
-    look = found["looks"][-1] if found["looks"] else None
-    shown = _exact(found) if metric["scale"] == "exact" else _tested(found, look)
-    reps = look["estimate"]["n"] if look else found["reps"] if metric["scale"] == "exact" else 0
     return [
         metric["cell"],
         f"{measure.title} ({measure.unit})",
         *(number(absolute[arm]) for arm in arms),
-        *shown,
-        reps,
+        *shown(found),
+        reps(found),
         found["outcome"].upper() + (f" ({found['reason']})" if found["reason"] else ""),
     ]
 
 
+def shown(found: Mapping[str, Any]) -> list[str]:
+    """Of a metric's decision: baseline, measured, interval, tolerance and A/A band."""
+    return _exact(found) if found["metric"]["scale"] == "exact" else _tested(found, _last(found))
+
+
+def reps(found: Mapping[str, Any]) -> int:
+    """The number of reps that a metric's decision rests on."""
+    look = _last(found)
+    return look["estimate"]["n"] if look else found["reps"] if found["metric"]["scale"] == "exact" else 0
+
+
+def _last(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return found["looks"][-1] if found["looks"] else None
+
+
 def _tested(found: Mapping[str, Any], look: Mapping[str, Any] | None) -> list[str]:
-    """Baseline, measured, interval, tolerance and A/A band."""
     metric, noise = found["metric"], found["noise"]
     if metric["scale"] == "linear":
         measured = _points(look["estimate"]["mean"] + metric["baseline_ratio"]) if look else "unknown"
@@ -95,7 +107,7 @@ def _exact(found: Mapping[str, Any]) -> list[str]:
 def _companions(row: Mapping[str, Any]) -> str:
     return "\n".join(
         f"- {found['metric']['cell']}, {MEASURES[found['metric']['name']].title}: {found['companion']}"
-        for found in _series(row)["metrics"]
+        for found in series(row)["metrics"]
         if found["companion"]
     )
 
