@@ -5,6 +5,6 @@ rule rehearsal:
     params:
         run=command("rehearse"),
         cores=lambda wildcards, output: workflow.cores,
-        fault=f"--fault {FAULT}" if FAULT else "",
+        fault=f"--fault {shlex.quote(str(FAULT))}" if FAULT else "",
     shell:
         "{params.run} --log {log:q} --cores {params.cores} {params.fault}"

@@ -440,7 +440,7 @@ def _split_top(text: str) -> Iterator[str]:
 def _literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # a log holds whatever was written to it
         return text
 
 

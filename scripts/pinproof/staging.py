@@ -222,7 +222,7 @@ def _of_python(path: Path, tree: Path) -> tuple[list[Declared], set[str]]:
         return [], set()
     try:
         module = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested more deeply than it parses
         return [], set()
     found = []
     for node in ast.walk(module):

@@ -15,7 +15,7 @@ def assigned(text: str) -> dict[str, object]:
     """What a module assigns as literals, by name; nothing when it is not Python."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested more deeply than it parses
         return {}
     values = {}
     for statement in tree.body:
