@@ -36,6 +36,7 @@ localrules:
     revert,
     rehearsal,
     bundle,
+    gate,
     archive,
     verify,
 
@@ -74,6 +75,8 @@ rule archive:
 
 
 onerror:
+    if LAYOUT.status.exists() and LAYOUT.status.stat().st_mtime >= BEGUN:
+        sys.exit(int(LAYOUT.status.read_text()))
     if LAYOUT.verdict.exists():
         print(
             f"{LAYOUT.page} is of an earlier call: this one did not end in a verdict"

@@ -1,3 +1,31 @@
+rule write_ci:
+    input:
+        LAYOUT.verdict,
+    output:
+        LAYOUT.junit,
+        LAYOUT.comment,
+    log:
+        LOGS / "write_ci.log",
+    params:
+        run=command("write_ci"),
+    shell:
+        "{params.run} --log {log:q}"
+
+
+# It fails unless the pin holds, so that no call which ends well says HOLD by mistake; onerror tells which.
+rule gate:
+    input:
+        LAYOUT.verdict,
+        LAYOUT.junit,
+        LAYOUT.comment,
+    log:
+        LOGS / "gate.log",
+    params:
+        run=command("gate_verdict"),
+    shell:
+        "{params.run} --log {log:q}"
+
+
 # What leaves the machine. The archive is made of every file behind the verdict, and verified as it is made.
 rule write_archive:
     input:

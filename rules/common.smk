@@ -1,5 +1,6 @@
 import shlex
 import sys
+import time
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -12,6 +13,7 @@ from pinproof.reasons import Reason, Refusal
 if not workflow.configfiles:
     raise WorkflowError("give the case as a file: --configfile CASE.yaml")
 
+BEGUN = time.time()
 CASE_FILE = Path(workflow.configfiles[-1])
 # What a rehearsal is to suffer.
 FAULT = config.pop("fault", None)

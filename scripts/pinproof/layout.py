@@ -182,6 +182,19 @@ class Layout:
         return self.folder / "verdict.md"
 
     @property
+    def junit(self) -> Path:
+        return self.folder / "junit.xml"
+
+    @property
+    def comment(self) -> Path:
+        return self.folder / "comment.md"
+
+    @property
+    def status(self) -> Path:
+        """The exit status that the last `gate` asked for."""
+        return self.folder / "gate.status"
+
+    @property
     def archive(self) -> Path:
         return self.folder / "verdict.tar.zst"
 

@@ -1,0 +1,13 @@
+"""junit.xml and comment.md: the verdict for a CI and for a pull request."""
+
+from pinproof import ci, cli, records
+
+
+def main(task: cli.Task) -> None:
+    verdict = records.read(task.layout.verdict, "verdict")
+    records.write_text(task.layout.junit, ci.junit(verdict))
+    records.write_text(task.layout.comment, ci.comment(verdict))
+
+
+if __name__ == "__main__":
+    cli.run(main)
