@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
+import xml.etree.ElementTree as ET  # nosec B405 # it writes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

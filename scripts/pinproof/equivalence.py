@@ -32,7 +32,7 @@ _LUCK = 1.2815515655446004
 class Outcome(StrEnum):
     """What is known of a metric, of a series, or of a row."""
 
-    PASS = "pass"  # shown to be inside
+    PASS = "pass"  # shown to be inside  # nosec B105 # the word of an outcome
     RED = "red"  # shown to be outside, on a side that counts
     INCONCLUSIVE = "inconclusive"  # neither, and more reps of this plan will not come
     CONTINUE = "continue"  # no look has decided and more looks remain

@@ -75,5 +75,5 @@ def digest(case: Case, place: layout.RowPlace) -> str:
 def order(case: Case, row: Row, index: int) -> tuple[str, str]:
     """The arms of rep `index` in time: serpentine (AB BA AB …), the first arm drawn from the seed."""
     arms = (row.numerator, row.denominator)
-    swapped = random.Random(case.decision.order_seed).random() < 0.5
+    swapped = random.Random(case.decision.order_seed).random() < 0.5  # nosec B311 # an order, not a secret
     return arms if swapped == bool(index % 2) else arms[::-1]

@@ -33,7 +33,8 @@ from pinproof.reasons import Reason, Refusal
 
 MARKER = "PINPROOF_MARKER"
 FOLDER = "PINPROOF_MACHINE_FOLDER"  # for tests alone: with two folders one machine has two leases of one device
-MACHINE_FOLDER = Path(os.environ.get(FOLDER, "/tmp/pinproof"))  # one for the machine, whatever TMPDIR or HOME say
+# One for the machine, whatever TMPDIR or HOME say.
+MACHINE_FOLDER = Path(os.environ.get(FOLDER, "/tmp/pinproof"))  # nosec B108 # links in its place are refused
 
 _MARKER_FORM = re.compile(r"[\w.:+-]+(/[\w.:+-]+)*")
 _POLL_S = 0.05
@@ -360,7 +361,7 @@ def free_port() -> int:
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     candidates = range(10_000, low) if low > 11_000 else range(61_000, 65_536)
     for _ in range(1000):
-        port = random.choice(candidates)
+        port = random.choice(candidates)  # nosec B311 # a port, not a secret
         if port not in _handed_out and port_is_free(port):
             _handed_out.add(port)
             return port

@@ -100,7 +100,7 @@ def _tested(found: Mapping[str, Any], look: Mapping[str, Any] | None) -> list[st
 
 
 def _exact(found: Mapping[str, Any]) -> list[str]:
-    different = {"red": "different", "pass": "equal"}.get(found["outcome"], "unknown")
+    different = {"red": "different", "pass": "equal"}.get(found["outcome"], "unknown")  # nosec B105 # outcomes
     return ["equal", different, "-", "exact", "-"]
 
 

@@ -474,7 +474,13 @@ class _Start:
 def _client(server: Server) -> httpx.Client:
     """A client that no proxy setting of the machine diverts, with a connection a request."""
     limits = httpx.Limits(max_keepalive_connections=0)
-    return httpx.Client(base_url=server.base_url, headers=server.headers, trust_env=False, verify=False, limits=limits)
+    return httpx.Client(
+        base_url=server.base_url,
+        headers=server.headers,
+        trust_env=False,
+        verify=False,  # nosec B501 # http on the loopback address; certificates would be read for nothing
+        limits=limits,
+    )
 
 
 def _holders(port: int) -> str:

@@ -181,8 +181,8 @@ def _tokenizer() -> dict:
 
 def _tokenizer_config(spec: Spec) -> dict:
     return {
-        "add_bos_token": False,
-        "add_eos_token": False,
+        "add_bos_token": False,  # nosec B105 # a token of a text
+        "add_eos_token": False,  # nosec B105 # a token of a text
         "bos_token": BEGIN,
         "clean_up_tokenization_spaces": False,
         "eos_token": END,

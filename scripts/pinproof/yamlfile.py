@@ -14,7 +14,7 @@ from pinproof.reasons import Reason, Refusal
 def read(path: Path) -> Any:
     """The value of a YAML file. Refusal CASE_INVALID names the file and the line."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)  # nosec B506 # a SafeLoader
     except FileNotFoundError:
         raise Refusal(Reason.CASE_INVALID, "no such file", file=path) from None
     except OSError as error:
