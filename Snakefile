@@ -5,6 +5,9 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 
+report: "rules/captions/workflow.rst"
+
+
 # Only with --sdm apptainer: what a machine needs before `make`, as an image.
 container: "docker://docker.io/library/python:3.11-bookworm"
 
@@ -37,7 +40,10 @@ localrules:
     rehearsal,
     bundle,
     gate,
+    figures,
+    report,
     archive,
+    attest,
     verify,
 
 
@@ -67,6 +73,11 @@ rule revert:
 rule bundle:
     input:
         LAYOUT.bundle,
+
+
+rule report:
+    input:
+        LAYOUT.report,
 
 
 rule archive:

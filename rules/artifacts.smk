@@ -26,6 +26,50 @@ rule gate:
         "{params.run} --log {log:q}"
 
 
+rule draw_figures:
+    input:
+        LAYOUT.verdict,
+    output:
+        [
+            report(
+                path,
+                caption=f"captions/{kind}.rst",
+                category="Rows",
+                subcategory=row,
+                labels={"row": row, "figure": report_pages.TITLES[kind]},
+            )
+            for kind, files in report_pages.drawn(LAYOUT).items()
+            for row, path in files
+        ],
+    log:
+        LOGS / "draw_figures.log",
+    params:
+        run=command("draw_figures"),
+    shell:
+        "{params.run} --log {log:q}"
+
+
+# What the report is of; a target of its own, for the call of Snakemake that writes it.
+rule figures:
+    input:
+        LAYOUT.page,
+        rules.draw_figures.output,
+
+
+rule write_report:
+    input:
+        LAYOUT.page,
+        rules.draw_figures.output,
+    output:
+        LAYOUT.report,
+    log:
+        LOGS / "write_report.log",
+    params:
+        run=command("write_report"),
+    shell:
+        "{params.run} --log {log:q}"
+
+
 # What leaves the machine. The archive is made of every file behind the verdict, and verified as it is made.
 rule write_archive:
     input:
@@ -48,6 +92,19 @@ rule verify:
         LOGS / "verify_archive.log",
     params:
         run=command("verify_archive"),
-        archive=f"--archive {shlex.quote(str(ARCHIVE))}" if ARCHIVE else "",
+        given=shlex.join(f"--{name}={value}" for name, value in GIVEN.items()),
     shell:
-        "{params.run} --log {log:q} {params.archive}"
+        "{params.run} --log {log:q} {params.given}"
+
+
+# Without an output it signs at every call: what is signed with is not known to the workflow.
+rule attest:
+    input:
+        LAYOUT.archive,
+    log:
+        LOGS / "attest.log",
+    params:
+        run=command("write_attestation"),
+        given=shlex.join(f"--{name}={value}" for name, value in GIVEN.items()),
+    shell:
+        "{params.run} --log {log:q} {params.given}"

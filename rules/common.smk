@@ -8,6 +8,7 @@ from snakemake.exceptions import WorkflowError
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
 from pinproof import bundle, case, citations, layout, plan, records, series
+from pinproof import report as report_pages
 from pinproof.reasons import Reason, Refusal
 
 if not workflow.configfiles:
@@ -17,8 +18,12 @@ BEGUN = time.time()
 CASE_FILE = Path(workflow.configfiles[-1])
 # What a rehearsal is to suffer.
 FAULT = config.pop("fault", None)
-# What is to be verified is no part of any case.
-ARCHIVE = config.pop("archive", None)
+# What is to be verified, and the key that an attestation is signed or checked with, are no part of any case.
+GIVEN = {
+    name: config.pop(name)
+    for name in ("archive", "attestation", "key")
+    if name in config
+}
 
 
 def read_case():

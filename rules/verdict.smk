@@ -24,7 +24,7 @@ rule write_page:
     input:
         LAYOUT.verdict,
     output:
-        LAYOUT.page,
+        report(LAYOUT.page, caption="captions/page.rst", category="Verdict"),
     log:
         LOGS / "write_page.log",
     params:

@@ -4,22 +4,28 @@ import argparse
 import sys
 from pathlib import Path
 
-from pinproof import cli, replay
+from pinproof import attestation, cli, replay
 from pinproof.reasons import Reason, Refusal
 
 
 def main(task: cli.Task) -> None:
     if OPTIONS.archive is None:
         raise Refusal(Reason.CASE_INVALID, "which archive? --config archive=PATH", key="archive")
+    if (OPTIONS.attestation is None) != (OPTIONS.key is None):
+        raise Refusal(Reason.CASE_INVALID, "an attestation is checked with a public key: give both", key="key")
     found = replay.verify(OPTIONS.archive)
     task.say(
         f"identical: {found.case} is {found.verdict}; {found.files} files, {found.size} bytes unpacked, "
         f"{found.rows} rows and {found.legs} legs judged again, {found.scrubbed} files scrubbed"
     )
+    if OPTIONS.attestation is not None:
+        signer = attestation.check(OPTIONS.archive, OPTIONS.attestation, OPTIONS.key)
+        task.say(f"attested: signed by the key {signer}, and it states what the archive leads to")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--archive", type=Path)
+    for name in ("--archive", "--attestation", "--key"):
+        parser.add_argument(name, type=Path)
     OPTIONS, sys.argv[1:] = parser.parse_known_args()
     cli.run(main)

@@ -194,9 +194,20 @@ class Layout:
         """The exit status that the last `gate` asked for."""
         return self.folder / "gate.status"
 
+    def figure(self, row_id: str, kind: str) -> Path:
+        return self.folder / "figures" / f"{row_id}-{kind}.svg"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
     @property
     def archive(self) -> Path:
         return self.folder / "verdict.tar.zst"
+
+    @property
+    def attestation(self) -> Path:
+        return self.folder / "attestation.json"
 
     def gate(self, arm: str) -> Path:
         return self.folder / "arms" / arm / "gate.json"

@@ -49,6 +49,9 @@ class Reason(Enum):
         "trust neither the verdict nor the record that is named: one does not follow from the other",
     )
 
+    ATTESTATION_INVALID = ("attestation-invalid", Owner.INPUT, "trust nothing that it states")
+    REPORT_FAILED = ("report-failed", Owner.INSTRUMENT, "read the log: it holds what snakemake --report said")
+
     REHEARSAL_FAILED = (
         "rehearsal-failed",
         Owner.INPUT,
