@@ -40,6 +40,7 @@ localrules:
     rehearsal,
     bundle,
     gate,
+    history,
     figures,
     report,
     archive,
@@ -77,17 +78,17 @@ rule bundle:
 
 rule report:
     input:
-        LAYOUT.report,
+        ARTIFACTS.report,
 
 
 rule archive:
     input:
-        LAYOUT.archive,
+        ARTIFACTS.archive,
 
 
 onerror:
-    if LAYOUT.status.exists() and LAYOUT.status.stat().st_mtime >= BEGUN:
-        sys.exit(int(LAYOUT.status.read_text()))
+    if ARTIFACTS.status.exists() and ARTIFACTS.status.stat().st_mtime >= BEGUN:
+        sys.exit(int(ARTIFACTS.status.read_text()))
     if LAYOUT.verdict.exists():
         print(
             f"{LAYOUT.page} is of an earlier call: this one did not end in a verdict"

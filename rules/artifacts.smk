@@ -2,8 +2,8 @@ rule write_ci:
     input:
         LAYOUT.verdict,
     output:
-        LAYOUT.junit,
-        LAYOUT.comment,
+        ARTIFACTS.junit,
+        ARTIFACTS.comment,
     log:
         LOGS / "write_ci.log",
     params:
@@ -16,14 +16,25 @@ rule write_ci:
 rule gate:
     input:
         LAYOUT.verdict,
-        LAYOUT.junit,
-        LAYOUT.comment,
+        ARTIFACTS.junit,
+        ARTIFACTS.comment,
     log:
         LOGS / "gate.log",
     params:
         run=command("gate_verdict"),
     shell:
         "{params.run} --log {log:q}"
+
+
+# Done at every call: which verdicts there are is not known before.
+rule history:
+    log:
+        LAYOUT.results / "history.log",
+    params:
+        run=command("write_history"),
+        given=given("verdicts"),
+    shell:
+        "{params.run} --log {log:q} {params.given}"
 
 
 rule draw_figures:
@@ -61,7 +72,7 @@ rule write_report:
         LAYOUT.page,
         rules.draw_figures.output,
     output:
-        LAYOUT.report,
+        ARTIFACTS.report,
     log:
         LOGS / "write_report.log",
     params:
@@ -77,7 +88,7 @@ rule write_archive:
         LAYOUT.page,
         [file for place in ROWS.values() for file in (place.result, place.series)],
     output:
-        LAYOUT.archive,
+        ARTIFACTS.archive,
     log:
         LOGS / "write_archive.log",
     params:
@@ -92,7 +103,7 @@ rule verify:
         LOGS / "verify_archive.log",
     params:
         run=command("verify_archive"),
-        given=shlex.join(f"--{name}={value}" for name, value in GIVEN.items()),
+        given=given("archive", "attestation", "key"),
     shell:
         "{params.run} --log {log:q} {params.given}"
 
@@ -100,11 +111,11 @@ rule verify:
 # Without an output it signs at every call: what is signed with is not known to the workflow.
 rule attest:
     input:
-        LAYOUT.archive,
+        ARTIFACTS.archive,
     log:
         LOGS / "attest.log",
     params:
         run=command("write_attestation"),
-        given=shlex.join(f"--{name}={value}" for name, value in GIVEN.items()),
+        given=given("key"),
     shell:
         "{params.run} --log {log:q} {params.given}"

@@ -7,7 +7,7 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
-from pinproof import bundle, case, citations, layout, plan, records, series
+from pinproof import artifacts, bundle, case, citations, layout, plan, records, series
 from pinproof import report as report_pages
 from pinproof.reasons import Reason, Refusal
 
@@ -18,10 +18,10 @@ BEGUN = time.time()
 CASE_FILE = Path(workflow.configfiles[-1])
 # What a rehearsal is to suffer.
 FAULT = config.pop("fault", None)
-# What is to be verified, and the key that an attestation is signed or checked with, are no part of any case.
+# What is to be verified, signed with, or set side by side, is no part of any case.
 GIVEN = {
-    name: config.pop(name)
-    for name in ("archive", "attestation", "key")
+    name: str(config.pop(name))
+    for name in ("archive", "attestation", "key", "verdicts")
     if name in config
 }
 
@@ -65,7 +65,13 @@ def command(script):
     return lambda wildcards, output: shlex.join(words)
 
 
+def given(*names):
+    """What was given on the command line under these names, as arguments of a script."""
+    return shlex.join(f"--{name}={GIVEN[name]}" for name in names if name in GIVEN)
+
+
 CASE, LAYOUT = read_case()
+ARTIFACTS = artifacts.Artifacts(LAYOUT)
 ENGINES = LAYOUT.engines()
 CHECKPOINTS = {LAYOUT.checkpoint(name).stem: name for name in CASE.checkpoints}
 ROWS = {place.row.id: place for place in LAYOUT.rows()}

@@ -5,14 +5,15 @@ import sys
 from pathlib import Path
 
 from pinproof import attestation, cli
+from pinproof.artifacts import Artifacts
 from pinproof.reasons import Reason, Refusal
 
 
 def main(task: cli.Task) -> None:
     if OPTIONS.key is None:
         raise Refusal(Reason.CASE_INVALID, "which private key? --config key=PATH (PEM)", key="key")
-    made = attestation.sign(task.layout.archive, OPTIONS.key, task.layout.attestation)
-    task.say(f"{task.layout.attestation}: {made['predicate']['result']}, {len(made['subject'])} subjects")
+    made = attestation.sign(Artifacts(task.layout).archive, OPTIONS.key, Artifacts(task.layout).attestation)
+    task.say(f"{Artifacts(task.layout).attestation}: {made['predicate']['result']}, {len(made['subject'])} subjects")
 
 
 if __name__ == "__main__":

@@ -160,6 +160,36 @@ def machine(row: Mapping[str, Any], taken: Sequence[Mapping[str, Any]]) -> Figur
     return figure
 
 
+def trend(panels: Mapping[str, Sequence[Mapping[str, Any] | None]], pins: Sequence[str]) -> Figure:
+    """Ratios over pins: a panel for every title, with the decision about each pin (None: it has none)."""
+    figure, every = _panels(len(panels), "no row of any pin was decided")
+    for axes, (title, decided) in zip(every, panels.items(), strict=True):
+        for place, one in enumerate(decided):
+            if one and one["looks"]:
+                _point(axes, place, one)
+        axes.set_title(title, fontsize=9)
+        axes.set_xticks(range(len(pins)), pins, rotation=30, ha="right", fontsize=7)
+        axes.set_xlim(-0.5, len(pins) - 0.5)
+    return figure
+
+
+def _point(axes: Axes, place: int, found: Mapping[str, Any]) -> None:
+    """One pin: its ratio (filled: it held), its interval, and the A/A noise around the baseline as a field."""
+    metric, look = found["metric"], found["looks"][-1]
+    base, linear = metric["baseline_ratio"], metric["scale"] == "linear"
+    mean = look["estimate"]["mean"]
+    measured = base + mean if linear else base * math.exp(mean)
+    sd = (found["noise"] or {}).get("sd") or 0.0
+    field = (base - sd, base + sd) if linear else (base * math.exp(-sd), base * math.exp(sd))
+    axes.fill_between([place - 0.4, place + 0.4], *field, facecolor=PALE, edgecolor=GREY, hatch="..", linewidth=0.5)
+    axes.plot([place - 0.4, place + 0.4], [base, base], "--", color=INK, linewidth=1)
+    ends = [_absolute(metric, end) for end in look["interval"]]
+    if None not in ends:
+        axes.plot([place, place], ends, color=INK, linewidth=1)
+    held = found["outcome"] == "pass"
+    axes.plot([place], [measured], "o", color=INK, fillstyle="full" if held else "none")
+
+
 def _clock(axes: Axes, seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], arms: Sequence[str]) -> None:
     for number, arm in enumerate(arms):
         known = [

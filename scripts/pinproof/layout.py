@@ -181,34 +181,6 @@ class Layout:
     def page(self) -> Path:
         return self.folder / "verdict.md"
 
-    @property
-    def junit(self) -> Path:
-        return self.folder / "junit.xml"
-
-    @property
-    def comment(self) -> Path:
-        return self.folder / "comment.md"
-
-    @property
-    def status(self) -> Path:
-        """The exit status that the last `gate` asked for."""
-        return self.folder / "gate.status"
-
-    def figure(self, row_id: str, kind: str) -> Path:
-        return self.folder / "figures" / f"{row_id}-{kind}.svg"
-
-    @property
-    def report(self) -> Path:
-        return self.folder / "report.html"
-
-    @property
-    def archive(self) -> Path:
-        return self.folder / "verdict.tar.zst"
-
-    @property
-    def attestation(self) -> Path:
-        return self.folder / "attestation.json"
-
     def gate(self, arm: str) -> Path:
         return self.folder / "arms" / arm / "gate.json"
 

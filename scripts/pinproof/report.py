@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from pinproof import commands, records
+from pinproof.artifacts import Artifacts
 from pinproof.claims import Startup
 from pinproof.layout import Layout
 from pinproof.reasons import Reason, Refusal
@@ -18,9 +19,9 @@ TITLES = {"reps": "reps", "noise": "noise band", "machine": "clock and load", ST
 def drawn(places: Layout) -> dict[str, list[tuple[str, Path]]]:
     """The figures of a case: kind -> row and file of each."""
     rows = places.case.rows
-    found = {kind: [(row.id, places.figure(row.id, kind)) for row in rows] for kind in KINDS}
+    found = {kind: [(row.id, Artifacts(places).figure(row.id, kind)) for row in rows] for kind in KINDS}
     starts = [row for row in rows if isinstance(row, Startup)]
-    return found | {STARTS: [(row.id, places.figure(row.id, STARTS)) for row in starts]}
+    return found | {STARTS: [(row.id, Artifacts(places).figure(row.id, STARTS)) for row in starts]}
 
 
 def make(places: Layout, target: Path, log: Path) -> None:
