@@ -97,7 +97,10 @@ class Client:
         """
         load.result.parent.mkdir(parents=True, exist_ok=True)
         load.result.unlink(missing_ok=True)
-        self._out.write(json.dumps({"argv": load.argv(), "api_key": load.api_key}) + "\n")
+        try:
+            self._out.write(json.dumps({"argv": load.argv(), "api_key": load.api_key}) + "\n")
+        except BrokenPipeError:
+            raise self._ended() from None
         reply = self._reply(timeout_s, check)
         if not reply["ok"]:
             raise Refusal(Reason.CLIENT_FAILED, reply["error"], file=self._log)
@@ -107,10 +110,13 @@ class Client:
             if select.select([self._in], [], [], _CHECK_S)[0]:
                 line = self._in.readline()
                 if not line:
-                    raise Refusal(Reason.CLIENT_FAILED, "the load client ended by itself", file=self._log)
+                    raise self._ended()
                 return json.loads(line)
             check()
         raise Refusal(Reason.CLIENT_STALLED, f"the leg did not end within {timeout_s:.0f} s", file=self._log)
+
+    def _ended(self) -> Refusal:
+        return Refusal(Reason.CLIENT_FAILED, "the load client ended by itself", file=self._log)
 
 
 def _until(timeout_s: float) -> Iterator[None]:

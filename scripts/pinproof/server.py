@@ -8,6 +8,7 @@ start at the same time all get true marks, whichever is waited for first.
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import secrets
 import subprocess
@@ -85,7 +86,8 @@ class Counters:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 untyped = family.type in ("unknown", "untyped") and sample.name.endswith("_total")
-                if untyped or (family.type == "counter" and not sample.name.endswith("_created")):
+                counter = untyped or (family.type == "counter" and not sample.name.endswith("_created"))
+                if counter and math.isfinite(sample.value):  # NaN is no count: it stays unknown
                     series[sample.name, tuple(sorted(sample.labels.items()))] = float(sample.value)
         return cls(series)
 
@@ -240,15 +242,19 @@ class Server:
         return None
 
     def metrics(self) -> Counters | None:
-        """The server's counters; None when it has no /metrics."""
+        """The server's counters; None when it has no /metrics, or something else stands there."""
         text = self.metrics_text()
-        return None if text is None else Counters.parse(text)
+        with contextlib.suppress(ValueError):
+            return None if text is None else Counters.parse(text)
+        return None
 
     def pending(self) -> int | None:
         """Requests that it says it works on or holds back; None when it does not say."""
-        families = text_string_to_metric_families(self.metrics_text() or "")
-        named = [sample for family in families for sample in family.samples if sample.name in _PENDING]
-        return int(sum(sample.value for sample in named)) if named else None
+        with contextlib.suppress(ValueError, OverflowError):
+            families = text_string_to_metric_families(self.metrics_text() or "")
+            named = [sample for family in families for sample in family.samples if sample.name in _PENDING]
+            return int(sum(sample.value for sample in named)) if named else None
+        return None
 
     def log_offset(self) -> int:
         """The size of the log now, in bytes: where a window begins."""

@@ -28,6 +28,7 @@ from pinproof import (
     leg,
     packing,
     pin,
+    processes,
     published,
     question,
     records,
@@ -38,7 +39,9 @@ from pinproof import (
     warmuplog,
     wheel,
 )
+from pinproof.client import Client, Load
 from pinproof.reasons import Reason, Refusal
+from pinproof.server import Server
 
 PAGE = (
     b"# A pin\n\n```parity-pin\nbuild_mode = index\nvllm_runtime_version = 1.1.0\n"
@@ -241,8 +244,41 @@ def test_a_wheel_of_any_name_is_read_or_refused(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("value", ["{[]: 1}", "[" * 5000, "{" * 300, "-" * 9000 + "1", "\\x00"])
 def test_a_value_in_a_log_that_is_no_literal_is_a_text(value: str) -> None:
-    line = f"INFO 12-01 10:00:00 [core.py:1] Initializing a V1 LLM engine (v1) with config: model='m', compilation_config={value}\n"
-    serverlog.resolved_config(line)
+    config = f"model='m', compilation_config={value}"
+    serverlog.resolved_config(
+        f"INFO 12-01 10:00:00 [core.py:1] Initializing a V1 LLM engine (v1) with config: {config}\n"
+    )
+
+
+METRICS = (
+    b'# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total{engine="0"} 7.0\n'
+    b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1.0\n"
+)
+
+
+@settings(max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(source=st.data())
+def test_what_a_server_says_of_its_counters_is_read_or_unknown(
+    source: st.DataObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = source.draw(mutated(METRICS)).decode(errors="replace")
+    monkeypatch.setattr(Server, "metrics_text", lambda _: text)
+    server = object.__new__(Server)
+    counters = server.metrics()
+    assert counters is None or records.canonical(counters.as_record())  # no NaN: it can stand in a record
+    assert server.pending() is None or isinstance(server.pending(), int)
+
+
+def test_a_client_that_is_gone_between_two_legs_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "MACHINE_FOLDER", tmp_path / "machine")
+    load = Load("http://127.0.0.1:1", "key", "m", tmp_path, tmp_path, leg.Asked(1, 1, 1), 1, tmp_path / "raw.json")
+    with Client(Path("/bin/true"), env={}, log=tmp_path / "log", marker="faults/.client/1") as client:
+        client._process.wait()
+        with pytest.raises(Refusal) as refusal:
+            client.run(load, timeout_s=5, check=lambda: None)
+    assert refusal.value.reason is Reason.CLIENT_FAILED
 
 
 MEMBERS = st.one_of(
