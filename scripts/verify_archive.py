@@ -18,6 +18,8 @@ def main(task: cli.Task) -> None:
         f"identical: {found.case} is {found.verdict}; {found.files} files, {found.size} bytes unpacked, "
         f"{found.rows} rows and {found.legs} legs judged again, {found.scrubbed} files scrubbed"
     )
+    if not found.page:
+        task.say("verdict.md was written by another version of pinproof: it is unchanged, and was not compared")
     if OPTIONS.attestation is not None:
         signer = attestation.check(OPTIONS.archive, OPTIONS.attestation, OPTIONS.key)
         task.say(f"attested: signed by the key {signer}, and it states what the archive leads to")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from tests.stubs.workflow import ROOT, Call, Finished, Workplace
+import yaml
+from tests.stubs import rehearsed
+from tests.stubs.workflow import ORACLE, ROOT, Call, Finished, Material, Workplace
 
-from pinproof import packing
+from pinproof import archive, case, layout, packing, records, rehearsal, replay, verdict
 
 pytestmark = pytest.mark.workflow
 
@@ -39,6 +42,53 @@ def test_an_archive_is_made_once_and_verifies_where_the_case_was_never_run(finis
     refused = elsewhere(finished, tmp_path / "clone", "verify", "--config", f"archive={tmp_path / 'changed'}")
     assert refused.status == 1
     assert "results/stub/verdict.md: not the file that the index names" in refused.output
+
+
+def test_a_case_with_every_kind_of_row_is_archived_and_verified(
+    tmp_path: Path, material: Material, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starts, warm-ups and drafts are judged again from span files, logs and raw outputs that were scrubbed."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "case.yaml"
+    file.write_text(yaml.safe_dump(rehearsed.every_kind(material)))
+    places = layout.Layout(case.load(file), file, ROOT, tmp_path / "results")
+    assert rehearsed.end(places, None, monkeypatch).says == "HOLD"
+    here = rehearsal.folder(places)
+    staged = here / "material" / "case.yaml"
+    # A rehearsal has its store inside its folder, which no case has.
+    monkeypatch.setenv("PINPROOF_STORE", str((here / "store").rename(tmp_path / "store")))
+    own = layout.Layout(case.load(staged), staged, ROOT, here.parent)
+    records.write(own.verdict, "verdict", verdict.of(own))
+    archive.make(own, tmp_path / "a.tar.zst")
+    monkeypatch.setenv("PINPROOF_STORE", str(tmp_path / "none"))
+    found = replay.verify(tmp_path / "a.tar.zst")
+    assert (found.case, found.verdict, found.rows) == ("rehearsal", "REHEARSAL", 4)
+    files = packing.unpack(tmp_path / "a.tar.zst")
+    assert any(".spans/" in name for name in files)
+    named = str(here / "material").encode()  # where the case says that its pins and locks are
+    assert [name for name, data in files.items() if str(tmp_path).encode() in data.replace(named, b"")] == []
+
+
+def test_gate_is_the_verdict_as_an_exit_status(finished: Workplace) -> None:
+    held = finished.run("gate")
+    assert held.status == 0, held.output
+    assert "HOLD: exit status 0" in held.output
+    names = {case.get("name") for case in ET.parse(finished.results / "stub" / "junit.xml").iter("testcase")}
+    assert names == {"identity of oracle", "identity of previous", "serving"}
+    assert (finished.results / "stub" / "comment.md").read_text().startswith("## HOLD: Do two equal")
+
+    block = finished.material.pin(ORACLE).read_text()
+    (finished.folder / "other.md").write_text(block.replace("torch_version = ", "torch_version = 9."))
+    finished.edit(lambda case: case["arms"]["oracle"].update(pin=str(finished.folder / "other.md")))
+    undecided = finished.run("gate")
+    assert finished.verdict["verdict"] == "UNDECIDED"
+    assert undecided.status == 20, undecided.output
+    assert "of an earlier call" not in undecided.output
+    assert finished.run("gate").status == 20
+
+    (finished.results / "stub" / "verdict.json").unlink()
+    (finished.folder / "other.md").unlink()
+    assert finished.run("gate").status == 1
 
 
 def test_verify_asks_which_archive(finished: Workplace, tmp_path: Path) -> None:

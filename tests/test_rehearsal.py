@@ -15,7 +15,7 @@ from tests.builders import case_value, measured, refusal_of, small_case
 from tests.stubs import rehearsed
 from tests.stubs.workflow import ROOT, Material, Workplace
 
-from pinproof import case, citations, faults, pin, processes, records, rehearsal, stage, verdict
+from pinproof import case, citations, faults, pin, records, rehearsal, stage, verdict
 from pinproof.faults import FAULTS, Fault
 from pinproof.layout import Layout
 from pinproof.reasons import Owner, Reason
@@ -130,17 +130,8 @@ def rehearsed_case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]
     return Layout(case.load(file), file, ROOT, folder / "results")
 
 
-def end(places: Layout, fault: Fault | None, monkeypatch: pytest.MonkeyPatch) -> rehearsal.Outcome:
-    """How the case ends with this fault, its stages run in this process."""
-    file, here = rehearsal.prepare(places, fault), rehearsal.folder(places)
-    for name, value in rehearsal.environment(here, {}).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(processes, "MACHINE_FOLDER", here / "machine")
-    return rehearsed.run(file, here)
-
-
 def test_without_a_fault_all_rows_hold(rehearsed_case: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = end(rehearsed_case, None, monkeypatch)
+    found = rehearsed.end(rehearsed_case, None, monkeypatch)
     assert (found.says, found.reasons) == ("HOLD", ()), found.text
     page = (rehearsal.folder(rehearsed_case) / "verdict.md").read_text()
     assert page.startswith("# REHEARSAL: Do two equal stub engines hold?")
@@ -150,7 +141,7 @@ def test_without_a_fault_all_rows_hold(rehearsed_case: Layout, monkeypatch: pyte
 @pytest.mark.workflow
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
 def test_every_fault_ends_as_it_must(rehearsed_case: Layout, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = end(rehearsed_case, fault, monkeypatch)
+    found = rehearsed.end(rehearsed_case, fault, monkeypatch)
     assert found.is_that_of(fault), (found.says, found.reasons, found.text)
 
 
@@ -158,19 +149,9 @@ def test_every_fault_ends_as_it_must(rehearsed_case: Layout, fault: Fault, monke
 def test_a_case_with_every_kind_of_row_on_a_gpu_is_rehearsed(
     tmp_path: Path, material: Material, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    value = material.case()
-    (serving,) = value["rows"]
-    common = {name: serving[name] for name in ("numerator", "denominator", "direction", "checkpoint")}
-    claims = [{"name": "output_throughput", "tolerance": 0.01, "baseline": 0.976, "baseline_reps": 3}]
-    start = {**faults.STARTUP, **common, "metrics": [{"name": "first_health", "tolerance": 0.05}]}
-    start["spans"] = [{"name": "warm-up", "callable": "vllm.somewhere:warm_up"}]
-    drafts = {**faults.SPECULATIVE, **common, "recipe": serving["recipe"], "metrics": claims, "off_legs": 2}
-    warm_up = {**faults.WARMUP, **{name: common[name] for name in ("numerator", "denominator", "direction")}}
-    value["rows"] = [{**serving, "residency": "exclusive", "discard_first": 1}, start, warm_up, drafts]
-    value["device"] = {"kind": "nvidia", "name": "NVIDIA GB10", "clocks": {"lock_mhz": 2190}}
     file = tmp_path / "case.yaml"
-    file.write_text(yaml.safe_dump(value))
-    found = end(Layout(case.load(file), file, ROOT, tmp_path / "results"), None, monkeypatch)
+    file.write_text(yaml.safe_dump(rehearsed.every_kind(material)))
+    found = rehearsed.end(Layout(case.load(file), file, ROOT, tmp_path / "results"), None, monkeypatch)
     assert (found.says, found.reasons) == ("HOLD", ()), found.text
 
 

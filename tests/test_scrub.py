@@ -61,6 +61,11 @@ def test_places_of_the_checkout_become_words_the_innermost_first(
     assert scrub(text.encode()).decode() == f"<results>/x <workflow>/y ~/flow2 {tmp_path}/other"
 
 
+def test_what_is_no_path_in_the_case_keeps_none() -> None:
+    scrub = Scrubber.of_here({}, [b"a /r /home and/or /root-ish /"])
+    assert scrub(b"/root/x /home/anna/x") == b"~/x ~/x"
+
+
 def test_a_path_that_the_case_names_stays_everywhere() -> None:
     scrub = Scrubber.of_here({}, [b'path: "/home/shared/models"  # of the group'])
     assert scrub(b"/home/shared/models/a /home/shared/other") == b"/home/shared/models/a ~/other"

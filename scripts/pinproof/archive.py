@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pinproof import crate, packing, recorded, records, replay
+from pinproof import crate, packing, page, recorded, records, replay
 from pinproof.layout import Layout, RowPlace
 from pinproof.reasons import Reason, Refusal
 from pinproof.scrub import Scrubber
@@ -36,6 +36,9 @@ def make(places: Layout, target: Path) -> dict[str, Any]:
         original = path.read_bytes()
         files[name] = scrub(original)
         listed[name] = _facts(files[name]) | ({} if files[name] == original else {"original": _original(original)})
+    page_name = _named(places, places.page)
+    files[page_name] = page.of(json.loads(files[_named(places, places.verdict)])).encode()
+    listed[page_name] = _facts(files[page_name])
     about = scrub(crate.of(verdict, _named(places, places.verdict), listed, sorted(inputs)).encode())
     files[crate.FILE], listed[crate.FILE] = about, _facts(about)
     body = {
@@ -66,7 +69,7 @@ def _inputs(places: Layout) -> tuple[dict[str, bytes], dict[str, str]]:
 def _measured(places: Layout) -> dict[str, Path]:
     """Every file that a stage wrote and that is archived, by its name there."""
     single = [places.pin, places.preflight, places.citations, places.discharges, places.device]
-    single += [places.verdict, places.page, places.correction, places.revert]
+    single += [places.verdict, places.correction, places.revert]
     single += [places.gate(arm) for arm in places.case.arms]
     found = [path for path in single if path.is_file()]
     found += _below(places.folder / "logs", "*.log")

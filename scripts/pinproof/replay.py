@@ -34,6 +34,7 @@ class Verified:
     scrubbed: int  # files of which the index claims what the original's digest was
     rows: int
     legs: int
+    page: bool  # whether the page was compared; one that other code made is only known to be unchanged
 
 
 def code() -> str:
@@ -63,6 +64,7 @@ def verify(path: Path) -> Verified:
         scrubbed=sum("original" in one for one in index["files"].values()),
         rows=len(found["rows"]),
         legs=sum(row["legs"]["count"] for row in found["rows"].values()),
+        page=_same_code(index),
     )
 
 
@@ -98,7 +100,7 @@ def _replay(root: Path, index: Mapping[str, Any]) -> dict[str, Any]:
     _require_documents(places, archived)
     text = records.text("verdict", verdict.of(places), provenance=archived.get(records.PROVENANCE))
     _require_equal(places.verdict, text)
-    if places.page.is_file():
+    if _same_code(index):
         _require_equal(places.page, page.of(archived))
     return archived
 
@@ -130,6 +132,10 @@ def layout(root: Path, index: Mapping[str, Any]) -> Recorded:
     )
 
 
+def _same_code(index: Mapping[str, Any]) -> bool:
+    return index["code"] == code()
+
+
 def _require_equal(path: Path, text: str) -> None:
     if path.read_text(encoding="utf-8") != text:
         raise Refusal(Reason.ARCHIVE_DIFFERS, "it is not what the records beside it lead to", file=path)
@@ -137,7 +143,7 @@ def _require_equal(path: Path, text: str) -> None:
 
 def _differs(path: Path, root: Path, refusal: Refusal, index: Mapping[str, Any]) -> Refusal:
     """A refusal of the replay, with the file's name in the archive."""
-    other = "" if index.get("code") == code() else "; the archive was made by another version of pinproof than this one"
+    other = "" if _same_code(index) else "; the archive was made by another version of pinproof than this one"
     name = (refusal.file or "").removeprefix(f"{root}/")
     place = ": ".join(part for part in (name, refusal.key) if part)
     text = f"{refusal.message} [{refusal.reason.code}]{other}"

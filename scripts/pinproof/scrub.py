@@ -6,6 +6,7 @@ in the case stays as it is there and wherever it was copied to, for identities d
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import re
@@ -33,6 +34,7 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _HOMES = rb"/(?:home|Users)/[^\s/\"'\\:,;()<>\[\]{}]+|/root(?![\w.-])"
+_PATH = re.compile(rb"[^\s\"'\\,;]+")
 _BEFORE, _AFTER = rb"(?<![\w.~-])", rb"(?![\w.-])"  # a whole word of a path
 
 
@@ -58,8 +60,8 @@ class Scrubber:
         if home.count("/") > 1:
             named |= {os.fsencode(home): HOME}
         named = {place: word for place, word in named.items() if place.count(b"/") > 1}
-        paths = {path for text in kept for path in re.findall(rb"/[^\s\"']+", text)}
-        return cls(tuple(sorted((os.fsencode(one) for one in values), key=len, reverse=True)), named, frozenset(paths))
+        bare = cls(tuple(sorted(map(os.fsencode, values), key=len, reverse=True)), named)
+        return dataclasses.replace(bare, kept=frozenset(path for text in kept for path in bare.paths(text)))
 
     def __call__(self, data: bytes) -> bytes:
         """The bytes without them."""
@@ -73,6 +75,10 @@ class Scrubber:
         for value in self.secrets:
             data = data.replace(value, SECRET)
         return _NAMED.sub(rb"\1" + SECRET, _SHAPES.sub(SECRET, data))
+
+    def paths(self, data: bytes) -> list[bytes]:
+        """The paths that would be changed, whole."""
+        return [_PATH.match(data, found.start())[0] for found in self._paths.finditer(data)]
 
     @functools.cached_property
     def _paths(self) -> re.Pattern[bytes]:

@@ -9,10 +9,38 @@ import importlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from pinproof import case, citations, cli, rehearsal
+import pytest
+from tests.stubs.workflow import Material
+
+from pinproof import case, citations, cli, faults, processes, rehearsal
 from pinproof.layout import Layout
 from pinproof.reasons import Refusal
+
+
+def every_kind(material: Material) -> dict[str, Any]:
+    """A case with every kind of row, on a GPU."""
+    value = material.case()
+    (serving,) = value["rows"]
+    common = {name: serving[name] for name in ("numerator", "denominator", "direction", "checkpoint")}
+    claims = [{"name": "output_throughput", "tolerance": 0.01, "baseline": 0.976, "baseline_reps": 3}]
+    start = {**faults.STARTUP, **common, "metrics": [{"name": "first_health", "tolerance": 0.05}]}
+    start["spans"] = [{"name": "warm-up", "callable": "vllm.somewhere:warm_up"}]
+    drafts = {**faults.SPECULATIVE, **common, "recipe": serving["recipe"], "metrics": claims, "off_legs": 2}
+    warm_up = {**faults.WARMUP, **{name: common[name] for name in ("numerator", "denominator", "direction")}}
+    value["rows"] = [{**serving, "residency": "exclusive", "discard_first": 1}, start, warm_up, drafts]
+    value["device"] = {"kind": "nvidia", "name": "NVIDIA GB10", "clocks": {"lock_mhz": 2190}}
+    return value
+
+
+def end(places: Layout, fault: faults.Fault | None, monkeypatch: pytest.MonkeyPatch) -> rehearsal.Outcome:
+    """How the case ends with this fault, its stages run in this process."""
+    file, here = rehearsal.prepare(places, fault), rehearsal.folder(places)
+    for name, value in rehearsal.environment(here, {}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(processes, "MACHINE_FOLDER", here / "machine")
+    return run(file, here)
 
 
 def steps(places: Layout) -> Iterator[tuple[str, str]]:
