@@ -32,6 +32,7 @@ NONE = Scrubber((), {})
         ("'api_key': None, 'eos_token': '<|endoftext|>'", "'api_key': None, 'eos_token': '<|endoftext|>'"),
         ('"prompt_tokens": 123456789', '"prompt_tokens": 123456789'),
         ("a password required here", "a password required here"),
+        ("the task-force-of-more-than-twenty-letters", "the task-force-of-more-than-twenty-letters"),
         ("12:03:04 http://127.0.0.1:8000/v1", "12:03:04 http://127.0.0.1:8000/v1"),
     ],
 )
@@ -59,6 +60,13 @@ def test_places_of_the_checkout_become_words_the_innermost_first(
     scrub = Scrubber.of_here({tmp_path / "home/flow": "<workflow>", tmp_path / "home/flow/results": "<results>"})
     text = f"{tmp_path}/home/flow/results/x {tmp_path}/home/flow/y {tmp_path}/home/flow2 {tmp_path}/other"
     assert scrub(text.encode()).decode() == f"<results>/x <workflow>/y ~/flow2 {tmp_path}/other"
+
+
+def test_this_account_s_home_is_found_where_two_writers_of_a_log_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/root/")
+    assert Scrubber.of_here({})(b"see refleaks.html/root/.pyenv/x") == b"see refleaks.html~/.pyenv/x"
+    monkeypatch.setenv("HOME", "/")
+    assert Scrubber.of_here({})(b"/etc/x") == b"/etc/x"
 
 
 def test_what_is_no_path_in_the_case_keeps_none() -> None:

@@ -22,7 +22,7 @@ from pinproof.reasons import Reason, Refusal
 
 INDEX = "index.json"  # {"files": {name: {"bytes": …, "sha256": …}}} of all files but these two
 SEAL = "index.json.sha256"
-LEVEL = 12  # of zstandard; more takes longer than it saves
+LEVEL = 10  # of zstandard; more takes longer than it saves
 LARGEST = 1 << 30  # bytes of an unpacked archive
 MOST = 100_000  # files of it
 LONGEST = 512  # characters of a name
