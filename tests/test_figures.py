@@ -64,7 +64,7 @@ def test_reps_are_shown_with_baseline_tolerance_and_interval(row: dict[str, Any]
     field = throughput.patches[0].get_extents().transformed(throughput.transData.inverted())
     assert (round(field.y0, 3), round(field.y1, 3)) == (0.909, 1.1)
     told = texts(figure, tmp_path)
-    for word in ("baseline", "tolerance", "interval", "reps of series 1", "c1, output throughput: PASS"):
+    for word in ("baseline", "tolerance", "interval at 3 reps", "reps of series 1", "c1, output throughput: PASS"):
         assert word in told
 
 

@@ -72,17 +72,19 @@ def _reps(axes: Axes, row: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     metric = found["metric"]
     cell, name, base = metric["cell"], metric["name"], metric["baseline_ratio"]
     axes.axhline(base, color=INK, linewidth=1, linestyle="--", label="baseline")
+    end = 2
     for number, (series, by_metric) in enumerate(sorted(row["reps"][cell].items())):
         values = [value for value in by_metric[name] if value is not None]
+        end = max(end, len(values) + 1)
         places = range(1, len(values) + 1)
         axes.plot(places, values, MARKERS[number], color=INK, fillstyle="none", label=f"reps of series {series}")
     if found["looks"]:
-        ends = [_absolute(metric, end) for end in found["looks"][-1]["interval"]]
+        look = found["looks"][-1]
+        ends = [_absolute(metric, one) for one in look["interval"]]
         if None not in ends:
-            at = max(2, found["looks"][-1]["estimate"]["n"] + 1)
             middle = sum(ends) / 2
-            axes.errorbar([at], [middle], [[middle - ends[0]], [ends[1] - middle]], color=INK, capsize=5, fmt="none",
-                          label="interval")  # fmt: skip
+            axes.errorbar([end], [middle], [[middle - ends[0]], [ends[1] - middle]], color=INK, capsize=5, fmt="none",
+                          label=f"interval at {look['estimate']['n']} reps")  # fmt: skip
     _band(axes, metric)
     axes.set_title(f"{cell}, {MEASURES[name].title}: {found['outcome'].upper()}", fontsize=9)
     axes.set_xlabel("rep")
@@ -210,6 +212,7 @@ def _clock(axes: Axes, seen: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]
         axes.legend(fontsize=7, frameon=False)
     else:
         axes.text(0.5, 0.5, "no clock could be read", ha="center", va="center", transform=axes.transAxes)
+        axes.set_yticks([])
     axes.set_ylabel("clock (MHz)\nmedian, ends")
 
 
