@@ -60,16 +60,29 @@ rule draw_figures:
         "{params.run} --log {log:q}"
 
 
+rule write_webpage:
+    input:
+        LAYOUT.page,
+    output:
+        report(ARTIFACTS.webpage, caption="captions/page.rst", category="Verdict"),
+    log:
+        LOGS / "write_webpage.log",
+    params:
+        run=command("write_webpage"),
+    shell:
+        "{params.run} --log {log:q}"
+
+
 # What the report is of; a target of its own, for the call of Snakemake that writes it.
 rule figures:
     input:
-        LAYOUT.page,
+        ARTIFACTS.webpage,
         rules.draw_figures.output,
 
 
 rule write_report:
     input:
-        LAYOUT.page,
+        ARTIFACTS.webpage,
         rules.draw_figures.output,
     output:
         ARTIFACTS.report,

@@ -24,7 +24,7 @@ rule write_page:
     input:
         LAYOUT.verdict,
     output:
-        report(LAYOUT.page, caption="captions/page.rst", category="Verdict"),
+        LAYOUT.page,
     log:
         LOGS / "write_page.log",
     params:

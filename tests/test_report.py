@@ -34,7 +34,7 @@ def test_the_report_holds_the_page_and_a_figure_of_every_kind(written: Workplace
         "serving-machine.svg",
     }
     text = (folder / "report.html").read_text(encoding="utf-8")
-    for name in ("verdict.md", "serving-reps.svg", "serving-noise.svg", "serving-machine.svg"):
+    for name in ("verdict.html", "serving-reps.svg", "serving-noise.svg", "serving-machine.svg"):
         assert name in text
     assert written.plan("report") == {}
 

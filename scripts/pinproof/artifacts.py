@@ -31,6 +31,10 @@ class Artifacts:
         return self.places.folder / "figures" / f"{row_id}-{kind}.svg"
 
     @property
+    def webpage(self) -> Path:
+        return self.places.folder / "verdict.html"
+
+    @property
     def report(self) -> Path:
         return self.places.folder / "report.html"
 
