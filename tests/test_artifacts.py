@@ -9,6 +9,7 @@ import pytest
 import yaml
 from tests.stubs import rehearsed
 from tests.stubs.workflow import ORACLE, ROOT, Call, Finished, Material, Workplace
+from tests.test_attestation import keys
 
 from pinproof import archive, case, layout, packing, records, rehearsal, replay, verdict
 
@@ -42,6 +43,38 @@ def test_an_archive_is_made_once_and_verifies_where_the_case_was_never_run(finis
     refused = elsewhere(finished, tmp_path / "clone", "verify", "--config", f"archive={tmp_path / 'changed'}")
     assert refused.status == 1
     assert "results/stub/verdict.md: not the file that the index names" in refused.output
+
+
+def test_an_attestation_is_signed_by_the_key_that_is_given_and_checked_elsewhere(
+    finished: Workplace, tmp_path: Path
+) -> None:
+    unasked = finished.run("attest")
+    assert (unasked.status, "--config key=PATH" in unasked.output) == (1, True)
+    private, public = keys(tmp_path)
+    signed = finished.run("attest", "--config", f"key={private}")
+    assert signed.status == 0, signed.output
+    folder = finished.results / "stub"
+    given = [f"archive={folder / 'verdict.tar.zst'}", f"attestation={folder / 'attestation.json'}"]
+    checked = elsewhere(finished, tmp_path / "clone", "verify", "--config", *given, f"key={public}")
+    assert checked.status == 0, checked.output
+    assert "attested: signed by the key" in checked.output
+    _, other = keys(tmp_path, "ecdsa")
+    refused = elsewhere(finished, tmp_path / "clone", "verify", "--config", *given, f"key={other}")
+    assert (refused.status, "not signed by the key" in refused.output) == (1, True)
+
+
+def test_pins_stand_side_by_side(finished: Workplace, tmp_path: Path) -> None:
+    earlier = finished.copy(tmp_path / "earlier")
+    earlier.edit(lambda case: case["rows"][0]["metrics"][0].update(tolerance=0.8))
+    assert earlier.run("verdict").status == 0
+    given = f"verdicts={finished.results} {earlier.results}"
+    call = finished.run("history", "--config", given)
+    assert call.status == 0, call.output
+    page = (finished.results / "history.md").read_text()
+    assert page.startswith("# 2 pins side by side")
+    assert "<svg" in (finished.results / "history.svg").read_text()
+    assert finished.run("history").status == 0
+    assert (finished.results / "history.md").read_text().startswith("# 1 pin")
 
 
 def test_a_case_with_every_kind_of_row_is_archived_and_verified(

@@ -74,7 +74,7 @@ def page(past: Sequence[Past]) -> str:
         for one in past
     ]
     parts = [
-        f"# {len(past)} pins side by side, the oldest first",
+        f"# {len(past)} pins side by side, the oldest first" if len(past) > 1 else "# 1 pin",
         table(lines, ["pin", "written", "verdict", "case", "device", "rows that held"]),
         "A cell is the measured ratio (times better), the standard deviation of its A/A pairs, and its outcome.",
     ]
