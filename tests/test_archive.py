@@ -252,6 +252,12 @@ def test_an_archive_of_other_code_says_so(files: dict[str, bytes], tmp_path: Pat
     assert "another version" in refusal_of(replay.verify, repack(tmp_path / "a", changed)).message
 
 
+def test_a_pin_that_is_gone_is_named(small: Any, tmp_path: Path) -> None:
+    places, _ = small
+    refusal = refusal_of(archive.make, replace(places, root=tmp_path), tmp_path / "a")
+    assert refusal.reason is Reason.CASE_INVALID
+
+
 def test_a_secret_in_the_case_is_refused_and_its_line_named(small: Any, tmp_path: Path) -> None:
     places, _ = small
     own = replace(places, case_file=tmp_path / "case.yaml")

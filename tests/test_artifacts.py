@@ -31,6 +31,10 @@ def test_an_archive_is_made_once_and_verifies_where_the_case_was_never_run(finis
     archive = finished.results / "stub" / "verdict.tar.zst"
     assert str(finished.folder).encode() not in b"".join(packing.unpack(archive).values())
     assert finished.plan("archive") == {}
+    first = archive.read_bytes()
+    archive.unlink()
+    assert finished.run("archive", "report").status == 0
+    assert archive.read_bytes() == first
 
     verified = elsewhere(finished, tmp_path / "clone", "verify", "--config", f"archive={archive}")
     assert verified.status == 0, verified.output

@@ -19,6 +19,10 @@ from pinproof.reasons import Reason, Refusal
 from pinproof.scrub import Scrubber
 
 SCHEMA = "archive"
+# Whose logs are archived: those of the way to a verdict. What is made of it afterwards, this archive among it,
+# would make the next archive another.
+STAGES = ("read_pin", "run_preflight", "check_citations", "gate_arm", "read_device", "measure_row", "decide_row",
+          "check_discharges", "write_verdict")  # fmt: skip
 
 
 def make(places: Layout, target: Path) -> dict[str, Any]:
@@ -63,7 +67,14 @@ def _inputs(places: Layout) -> tuple[dict[str, bytes], dict[str, str]]:
     sources |= {f"inputs/pins/{arm}.md": places.root / one.pin for arm, one in places.case.arms.items()}
     if places.case.previous_pin:
         sources["inputs/previous-pin.md"] = places.root / places.case.previous_pin
-    return {name: path.read_bytes() for name, path in sources.items()}, locks
+    return {name: _read(path) for name, path in sources.items()}, locks
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Refusal(Reason.CASE_INVALID, f"cannot be read: {error.strerror}", file=path) from None
 
 
 def _measured(places: Layout) -> dict[str, Path]:
@@ -72,7 +83,7 @@ def _measured(places: Layout) -> dict[str, Path]:
     single += [places.verdict, places.correction, places.revert]
     single += [places.gate(arm) for arm in places.case.arms]
     found = [path for path in single if path.is_file()]
-    found += _below(places.folder / "logs", "*.log")
+    found += [path for stage in STAGES for path in _below(places.folder / "logs", f"{stage}*.log")]
     for engine in places.engines().values():
         found += [*_below(engine.folder, "*.json", deep=False), *_below(engine.folder / "logs", "*")]
         found += [engine.env_marker] if engine.env_marker.is_file() else []
