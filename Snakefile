@@ -87,8 +87,8 @@ rule archive:
 
 
 onerror:
-    if ARTIFACTS.status.exists() and ARTIFACTS.status.stat().st_mtime >= BEGUN:
-        sys.exit(int(ARTIFACTS.status.read_text()))
+    if status := ci.asked_for(ARTIFACTS.status, BEGUN):
+        sys.exit(status)
     if LAYOUT.verdict.exists():
         print(
             f"{LAYOUT.page} is of an earlier call: this one did not end in a verdict"

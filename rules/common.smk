@@ -7,7 +7,17 @@ from snakemake.exceptions import WorkflowError
 
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
-from pinproof import artifacts, bundle, case, citations, layout, plan, records, series
+from pinproof import (
+    artifacts,
+    bundle,
+    case,
+    ci,
+    citations,
+    layout,
+    plan,
+    records,
+    series,
+)
 from pinproof import report as report_pages
 from pinproof.reasons import Reason, Refusal
 

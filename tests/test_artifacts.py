@@ -112,6 +112,7 @@ def test_gate_is_the_verdict_as_an_exit_status(finished: Workplace) -> None:
     assert "HOLD: exit status 0" in held.output
     names = {case.get("name") for case in ET.parse(finished.results / "stub" / "junit.xml").iter("testcase")}
     assert names == {"identity of oracle", "identity of previous", "serving"}
+    assert finished.run("--keep-going", "gate", "verify").status == 1  # another job's failure is no HOLD
     assert (finished.results / "stub" / "comment.md").read_text().startswith("## HOLD: Do two equal")
 
     block = finished.material.pin(ORACLE).read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +35,14 @@ def counts(text: str) -> dict[str, str]:
 
 def test_a_status_for_every_verdict() -> None:
     assert ci.STATUS == {"HOLD": 0, "REVERT": 10, "UNDECIDED": 20}
+
+
+def test_a_status_of_an_earlier_call_is_not_asked_for_now(tmp_path: Path) -> None:
+    file = tmp_path / "gate.status"
+    assert ci.asked_for(file, 0) == 0
+    file.write_text("10\n")
+    begun = file.stat().st_mtime
+    assert (ci.asked_for(file, begun), ci.asked_for(file, begun + 1)) == (10, 0)
 
 
 def test_one_test_case_a_gate_and_a_row(held: dict[str, Any]) -> None:

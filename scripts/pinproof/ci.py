@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET  # nosec B405 # it writes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pinproof import overview
@@ -13,6 +14,14 @@ from pinproof.markdown import item
 # 1 is what a call ends with that came to no verdict, 2 what a wrong command line ends with.
 STATUS = {"HOLD": 0, "REVERT": 10, "UNDECIDED": 20}
 COMMENT = 30_000  # characters; the narrowest of the common forges takes 32,768
+
+
+def asked_for(file: Path, begun: float) -> int:
+    """The exit status that a gate asked for since `begun` (seconds since the epoch); 0 when none did, or it held."""
+    try:
+        return int(file.read_text()) if file.stat().st_mtime >= begun else 0
+    except FileNotFoundError:
+        return 0
 
 
 @dataclass(frozen=True)
