@@ -26,7 +26,7 @@ from pinproof.reasons import Reason, Refusal
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD = "application/vnd.in-toto+json"
-PASSPHRASE_VARIABLE = "PINPROOF_KEY_PASSPHRASE"
+PASSPHRASE_VARIABLE = "PINPROOF_KEY_PASSPHRASE"  # nosec B105 - the name of a variable, not its value
 # An undecided verdict is no pass: a policy that asks for PASSED refuses it.
 RESULTS = {"HOLD": "PASSED", "UNDECIDED": "WARNED", "REVERT": "FAILED"}
 
