@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import random
+import shutil
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,11 +28,15 @@ SECRET = "correct-horse-battery"
 LOG = "logs/measure_row-serving.log"
 
 
-def archived(root: Path, change: Callable[[layout.Layout], Any] = lambda places: None) -> tuple[layout.Layout, Path]:
+def archived(
+    root: Path,
+    change: Callable[[layout.Layout], Any] = lambda places: None,
+    case_changes: dict[str, Any] | None = None,
+) -> tuple[layout.Layout, Path]:
     """The small case with all that a run leaves, changed before its verdict, and the archive of that."""
-    made = builders.measured(root)
+    made = builders.measured(root, case_changes)
     places = replace(made.places, case_file=root / "case.yaml")
-    put_text(places.case_file, yaml.safe_dump(builders.case_value()))
+    put_text(places.case_file, yaml.safe_dump(builders.case_value(case_changes)))
     for arm in places.case.arms.values():
         put_text(root / arm.pin, "# a pin\n")
     for number, engine in enumerate(places.engines().values()):
@@ -168,6 +173,42 @@ def test_evidence_that_was_scrubbed_still_leads_to_the_same_verdict(
     assert inputs["small/rows/serving.json"] == records.content_digest(
         records.read(places.row("serving").result, "row")
     )
+
+
+def test_a_case_that_names_a_home_and_a_checkpoint_of_this_machine_verifies_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Identities are made of what the case says, so that stays; what a machine saw of a checkpoint was recorded."""
+    monkeypatch.setenv("HOME", HOME)
+    weights = tmp_path / "weights"
+    put_text(weights / "model.safetensors", "weights")
+    changes = {
+        "checkpoints.tiny": {"kind": "local", "path": str(weights)},
+        "arms.oracle.serve.env": {"MODELS": f"{HOME}/models"},
+    }
+    places, target = archived(tmp_path / "there", lambda places: put_text(places.folder / LOG, HOME), changes)
+    plan = places.row("serving").plan.relative_to(places.results)
+    shutil.rmtree(weights)
+    found = packing.unpack(target)
+    assert replay.verify(target).verdict == "HOLD"
+    assert found[f"results/small/{LOG}"] == b"~"
+    assert {name for name, data in found.items() if HOME.encode() in data} == {
+        "case.yaml",
+        "results/small/rows/serving.json",
+        "results/small/verdict.json",
+        f"results/{plan}",
+    }
+
+
+def test_another_checkpoint_than_the_case_states_is_found(tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    put_text(weights / "model.safetensors", "weights")
+    stated = {"kind": "local", "path": str(weights), "weights": {"files": 1}}
+    _, target = archived(tmp_path / "there", case_changes={"checkpoints.tiny": stated})
+    found = packing.unpack(target)
+    changed = found["case.yaml"].replace(b"files: 1", b"files: 2")
+    refusal = refusal_of(replay.verify, repack(tmp_path / "a", {**found, "case.yaml": changed}))
+    assert (refusal.reason, refusal.key) == (Reason.ARCHIVE_DIFFERS, "checkpoints.tiny")
 
 
 def test_a_hundred_random_bytes_changed_are_a_hundred_found_and_named(small: Any, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ STYLE = {
 }
 MARKERS, HATCHES = "osD^vX", ("", "////", "xxxx", "....", "\\\\\\\\", "++++")
 INK, GREY, PALE = "black", "0.45", "0.85"
+UNLABELLED = "unlabelled"
 PANEL = (3.4, 2.4)  # inches
 ACROSS = 3  # panels in a line
 
@@ -123,7 +124,8 @@ def starts(row: Mapping[str, Any]) -> Figure:
     arms = [(arm, found) for arm, found in (row["beside"] or {}).items() if found]
     if not arms:
         return _empty("no start was timed from inside")
-    labels = sorted({_what(piece) for _, found in arms for piece in found["line"]["pieces"]})
+    named = {_what(piece) for _, found in arms for piece in found["line"]["pieces"]} - {UNLABELLED}
+    labels = [UNLABELLED, *sorted(named)]
     looks = {label: HATCHES[number % len(HATCHES)] for number, label in enumerate(labels)}
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8, 1.2 + 0.8 * len(arms) + 0.15 * len(labels)))
@@ -132,7 +134,7 @@ def starts(row: Mapping[str, Any]) -> Figure:
     for place, (_, found) in enumerate(arms):
         for piece in found["line"]["pieces"]:
             what = _what(piece)
-            face = "white" if what == "unlabelled" else PALE
+            face = "white" if what == UNLABELLED else PALE
             label = None if what in told else what
             told.add(what)
             axes.barh(place, piece["seconds"], left=piece["begin"], height=0.6, color=face, edgecolor=INK,
@@ -276,7 +278,7 @@ def _share(found: Mapping[str, Any]) -> float:
 
 
 def _what(piece: Mapping[str, Any]) -> str:
-    return " + ".join(piece["labels"]) or "unlabelled"
+    return " + ".join(piece["labels"]) or UNLABELLED
 
 
 def _order(which: Mapping[str, Any]) -> tuple[Any, ...]:
