@@ -47,7 +47,14 @@ def test_the_default_case_is_a_case_by_the_published_schema_alone() -> None:
 
 def test_the_default_case_is_the_one_that_is_told_of() -> None:
     assert (CASE.case, CASE.advance, sorted(CASE.arms)) == ("cpu", "candidate", ["oracle", "previous"])
-    assert [row.id for row in CASE.rows] == ["serving"]
+    kinds = {row.id: row.kind for row in CASE.rows}
+    assert kinds == {kind: kind for kind in ("serving", "startup", "warmup", "speculative")}
+
+
+def test_start_up_and_warm_up_are_of_the_same_lives() -> None:
+    warmup = CASE.row("warmup")
+    assert warmup.of == "startup"
+    assert CASE.lives(warmup) is CASE.row("startup")
 
 
 @arms
