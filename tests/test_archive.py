@@ -299,6 +299,24 @@ def test_a_pin_that_is_gone_is_named(small: Any, tmp_path: Path) -> None:
     assert refusal.reason is Reason.CASE_INVALID
 
 
+@pytest.mark.parametrize("lock", ["/etc/hostname", "../../../../../etc/hostname", "inputs"])
+def test_a_lock_that_is_no_file_of_the_archive_is_not_read(files: dict[str, bytes], tmp_path: Path, lock: str) -> None:
+    index = json.loads(files[packing.INDEX])
+    index["identities"]["locks"]["oracle"] = lock
+    refusal = refusal_of(replay.verify, repack(tmp_path / "a", {**files, packing.INDEX: json.dumps(index).encode()}))
+    assert (refusal.reason, "no lock of arm oracle" in refusal.message) == (Reason.ARCHIVE_DIFFERS, True)
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"\xff\xfe", b"{}", b"null", b"NaN"])
+@pytest.mark.parametrize("name", ["verdict.json", "device.json", "s1-rep-c1-00-0-oracle.raw.json"])
+def test_whatever_stands_in_a_record_ends_in_a_refusal(
+    files: dict[str, bytes], tmp_path: Path, name: str, text: bytes
+) -> None:
+    (name,) = [known for known in files if known.endswith(name)]
+    refusal = refusal_of(replay.verify, repack(tmp_path / "a", {**files, name: text}))
+    assert refusal.reason is Reason.ARCHIVE_DIFFERS
+
+
 def test_a_secret_in_the_case_is_refused_and_its_line_named(small: Any, tmp_path: Path) -> None:
     places, _ = small
     own = replace(places, case_file=tmp_path / "case.yaml")

@@ -41,7 +41,7 @@ class Recorded(Layout):
 
     def _lock(self, arm_name: str, arm: Arm) -> Path:
         lock = self.root / self.identities["locks"][arm_name]
-        if not lock.is_file():
+        if not (lock.is_file() and lock.resolve().is_relative_to(self.root.resolve())):
             raise Refusal(Reason.RECORD_MISSING, f"no lock of arm {arm_name}", file=lock)
         return lock
 
