@@ -28,7 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("real")
     case = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     case["decision"] |= {"noise_pairs": 3, "looks": [3]}
-    case["rows"][0]["cells"] = [{"concurrency": 1, "prompts": 4}, {"concurrency": 4, "prompts": 8}]
+    rows = {row["id"]: row for row in case["rows"]}
+    rows["serving"]["cells"] = [{"concurrency": 1, "prompts": 4}, {"concurrency": 4, "prompts": 8}]
+    rows["speculative"]["cells"] = [{"concurrency": 1, "prompts": 4}]
     (folder / "case.yaml").write_text(yaml.safe_dump(case))
     run(folder)
     return folder
@@ -45,8 +47,8 @@ def run(folder: Path) -> str:
     return done.stdout
 
 
-def legs(folder: Path) -> list[dict]:
-    paths = (folder / "results/cpu/rows/serving").glob("*/legs/*.json")
+def legs(folder: Path, row: str = "serving") -> list[dict]:
+    paths = (folder / f"results/cpu/rows/{row}").glob("*/legs/*.json")
     return [json.loads(path.read_text()) for path in paths if not path.name.endswith(".raw.json")]
 
 
@@ -101,6 +103,34 @@ def test_the_page_is_made_from_the_legs(folder: Path, verdict: dict) -> None:
         reps = [leg for leg in legs(folder) if leg["id"]["phase"] == "rep" and leg["id"]["cell"] == cell]
         for metric in metrics.values():
             assert all((metric[arm] is not None) == bool(reps) for arm in ("oracle", "previous"))
+
+
+def test_start_and_warm_up_are_told_from_the_same_lives(folder: Path, verdict: dict) -> None:
+    lives = [life for life in legs(folder, "startup") if life["valid"] and life["id"]["phase"] != "first"]
+    assert len(lives) >= 6  # three A/A pairs; reps besides, unless the band was too wide for any
+    assert verdict["rows"]["startup"]["failure"] is None
+    assert verdict["rows"]["warmup"]["failure"] is None
+    for life in lives:
+        assert {name: life["spans"][name]["outcome"] for name in ("load", "warm-up")} == {
+            "load": "succeeded",
+            "warm-up": "succeeded",
+        }
+        assert life["spans"]["warm-up"]["disagreement"] is None
+        line = life["waterfall"]["line"]
+        assert line["named"] > 0
+        assert line["named"] + line["unlabelled"] == pytest.approx(life["marks"]["first_health_200"], rel=0.01)
+
+
+def test_what_was_drafted_and_accepted_is_counted(folder: Path, verdict: dict) -> None:
+    assert verdict["rows"]["speculative"]["failure"] is None
+    counted = [leg for leg in legs(folder, "speculative") if leg["valid"] and leg["id"]["phase"] in ("noise", "rep")]
+    assert counted
+    for leg in counted:
+        counts = leg["speculation"]
+        assert counts["drafts"] > 0
+        assert counts["draft_tokens"] <= 3 * counts["drafts"]
+        assert counts["accepted_tokens"] == sum(counts["accepted_by_position"])
+        assert leg["metrics"]["acceptance_length"] == pytest.approx(1 + counts["accepted_tokens"] / counts["drafts"])
 
 
 def test_nothing_is_left_running_and_a_second_call_has_nothing_to_do(folder: Path) -> None:

@@ -32,7 +32,7 @@ TIMES_TOLERANCE = 2
 def aa(folder: Path) -> bool:
     """Judge the recorded A/A pairs as if they were reps, in ten orders; none may be RED."""
     declared = case.load(CASE_FILE)
-    row = declared.rows[0]
+    row = declared.row("serving")
     book = Legbook(folder / "legs", row)
     noise, drawn = book.noise(), random.Random(0)
     found: Counter[str] = Counter()
