@@ -28,6 +28,7 @@ faults: $(VENV)/dev
 # Figures, not checks of this machine: minutes. The A/A pairs are those of a default case that was measured.
 bench: $(VENV)/dev
 	$(BIN)/python tests/bench/bench_decision.py
+	$(BIN)/python tests/bench/bench_artifacts.py rows
 	for row in results/cpu/rows/serving/*/; do $(BIN)/python tests/bench/bench_real_decisions.py aa $$row || exit 1; done
 
 # Formats, lints, and that the generated files are those that the code generates.
