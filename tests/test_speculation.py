@@ -76,6 +76,13 @@ def test_counts_that_contradict_each_other_are_told(counts: Counts, words: str) 
     assert {one.reason for one in speculation.objections(ROW, counts, {})} == {Reason.METRICS_DISAGREE}
 
 
+def test_a_client_s_rates_by_position_are_held_against_the_server_s_counts() -> None:
+    rates = {"spec_decode_per_position_acceptance_rates": [0.9, 0.5, 0.1]}
+    assert told(GOOD, **rates) == []
+    rates["spec_decode_per_position_acceptance_rates"] = [0.9, 0.4, 0.2]
+    assert told(GOOD, **rates) == ["by position: the client counts [9, 4, 2], the server [9, 5, 1]"]
+
+
 def test_a_client_that_counted_otherwise_is_told() -> None:
     assert told(GOOD, spec_decode_accepted_tokens=14) == ["accepted_tokens: the client counts 14, the server 15"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import spanfiles
 from tests.test_claims import parsed
 
 from pinproof import evidence, records, starts
@@ -98,6 +99,16 @@ def test_a_cold_start_where_a_warm_one_is_asked_for_is_refused_as_a_comparison()
 
 def test_a_first_life_may_be_cold() -> None:
     assert leg({**cold(), "fills": True})["valid"] is True
+
+
+def test_named_and_unlabelled_seconds_of_a_leg_are_the_time_from_spawn_to_ready(tmp_path: Path) -> None:
+    load, warm = WATCHED.spans[0].callable, WATCHED.spans[-1].callable
+    spanfiles.File(tmp_path, pid=8, name="EngineCore_DP0").call(7.000001, 12.25, load).call(20, 31.5, warm)
+    spanfiles.File(tmp_path, pid=9, name="EngineCore_DP1").call(9.5, 15.125, load).call(33, 47, warm)
+    life = raw(marker=spanfiles.MARKER, boot=spanfiles.BOOT, spawned=spanfiles.SPAWNED)
+    line = starts.leg(WATCHED, "oracle", life, tmp_path, "")["waterfall"]["line"]
+    assert line["named"] == pytest.approx(8.124999 + 11.5 + 7)  # the last call is cut at the mark, 40 s
+    assert line["named"] + line["unlabelled"] == pytest.approx(life["marks"]["first_health_200"], abs=1e-6)
 
 
 def test_without_the_plugin_s_files_nothing_is_said_of_a_callable(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ _CLIENT = {
     "draft_tokens": "spec_decode_draft_tokens",
     "accepted_tokens": "spec_decode_accepted_tokens",
 }
+_CLIENT_RATES = "spec_decode_per_position_acceptance_rates"
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,17 @@ def _contradictions(row: Speculative, counts: Counts) -> list[str]:
 def _client(counts: Counts, raw: Mapping[str, Any]) -> list[str]:
     """Where the client's own counts differ; what it does not say contradicts nothing."""
     ours = vars(counts)
-    return [
+    found = [
         f"{name}: the client counts {raw[key]}, the server {ours[name]}"
         for name, key in _CLIENT.items()
         if raw.get(key) is not None and raw[key] != ours[name]
     ]
+    rates = raw.get(_CLIENT_RATES)
+    if rates and not found:  # shares of the same drafts: whole numbers again
+        theirs = [round(rate * counts.drafts) for rate in rates]
+        if theirs != list(counts.accepted_by_position):
+            found.append(f"by position: the client counts {theirs}, the server {list(counts.accepted_by_position)}")
+    return found
 
 
 def _method(row: Speculative) -> str:
