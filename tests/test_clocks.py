@@ -161,6 +161,15 @@ def test_the_simulated_device_is_a_gb10_that_tells_no_memory(monkeypatch: pytest
     assert state.clocks.sm_mhz == simulation.SM_MHZ
 
 
+def test_a_leg_on_a_simulated_device_is_seen_however_short_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINPROOF_SIMULATED", "1")
+    device = SimulatedDevice(kind="simulated")
+    with watching(device, lambda: []) as eyes:
+        seen = eyes.seen(eyes.state(), 100.0, 100.001)
+    assert (seen.summary.busy_samples, seen.summary.clock_mhz.median) == (device.clocks.busy_samples, simulation.SM_MHZ)
+    assert objections(device.clocks, seen) == []
+
+
 def test_nothing_is_simulated_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PINPROOF_SIMULATED", raising=False)
     assert refusal_of(connect, "simulated").reason is Reason.DEVICE_OTHER

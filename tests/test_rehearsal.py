@@ -151,8 +151,19 @@ def test_a_case_with_every_kind_of_row_on_a_gpu_is_rehearsed(
 ) -> None:
     file = tmp_path / "case.yaml"
     file.write_text(yaml.safe_dump(rehearsed.every_kind(material)))
-    found = rehearsed.end(Layout(case.load(file), file, ROOT, tmp_path / "results"), None, monkeypatch)
+    places = Layout(case.load(file), file, ROOT, tmp_path / "results")
+    found = rehearsed.end(places, None, monkeypatch)
     assert (found.says, found.reasons) == ("HOLD", ()), found.text
+    assert starts_of(places) == {(0.53, 0.55, 0.01)}  # of every warm start: as stated, however busy this machine is
+
+
+def starts_of(places: Layout) -> set[tuple[float, float, float]]:
+    """Seconds to the first 200, to the first completion, and of the warm-up, in the warm starts of a rehearsal."""
+    files = rehearsal.folder(places).glob("rows/rehearsed-start/*/legs/*.json")
+    legs = [json.loads(file.read_text()) for file in files if not file.name.endswith(".raw.json")]
+    warm = [one for one in legs if one["id"]["phase"] != "first"]
+    marks = [(one["marks"]["first_health_200"], one["marks"]["first_completion"]) for one in warm]
+    return {(*mark, one["spans"]["warm-up"]["seconds"]) for mark, one in zip(marks, warm, strict=True)}
 
 
 @pytest.mark.workflow

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pinproof import processes, serverlog
+from pinproof import processes, records, serverlog
 from pinproof.processes import Interrupted, listener_owner, members
 from pinproof.reasons import Reason, Refusal
 from pinproof.server import Counters, Server, ServerSpec, ready
@@ -135,6 +135,17 @@ def test_the_key_of_the_run_is_needed_and_shown_nowhere(spec: Spec) -> None:
         shown = [repr(started), " ".join(process.cmdline()), started.log_since(0)]
         shown += [path.read_text() for path in (processes.MACHINE_FOLDER / "lives").iterdir()]
         assert not any(started.api_key in text for text in shown)
+
+
+def test_a_rehearsal_alone_takes_the_times_that_a_double_states(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    stating = spec(args=("--start-ms", "100", "--ttft-ms", "20"))
+    stating = replace(stating, env={**stating.env, "STUB_CLOCK_MS": "90000"})
+    with Server.start(stating, MARKER) as measured:
+        assert measured.wait_ready().first_completion < 60
+    monkeypatch.setenv(records.REHEARSAL_VARIABLE, "1")
+    with Server.start(stating, MARKER) as rehearsed:
+        marks = rehearsed.wait_ready()
+    assert (marks.first_health_200, marks.first_completion) == (90.1, 90.12)
 
 
 def test_two_servers_that_start_at_once_both_get_true_marks(spec: Spec) -> None:

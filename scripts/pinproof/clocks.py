@@ -56,6 +56,8 @@ class Eyes:
         self._ours, self._nvml, self._number = ours, nvml, number
         if nvml is None:
             self.sampler = sampling.Sampler(sampling.CpuSource(ours))
+        elif declared.kind == "simulated":
+            self.sampler = sampling.SimulatedSampler(sampling.NvidiaSource(nvml, number), declared.clocks.busy_samples)
         else:
             self.sampler = sampling.Sampler(sampling.NvidiaSource(nvml, number, ours), PERIOD_S)
 

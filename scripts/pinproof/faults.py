@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pinproof.device import SIMULATED_VARIABLE
 from pinproof.reasons import Reason
-from pinproof.stage import SPEED, Stage, simulated
+from pinproof.stage import Stage
 
 HOLD, REVERT, UNDECIDED, REFUSED = "HOLD", "REVERT", "UNDECIDED", "REFUSED"
 
@@ -123,9 +123,7 @@ def _gpu(trouble: str) -> Callable[[Stage], None]:
     """A simulated GPU whose clocks are to be locked, in trouble."""
 
     def change(stage: Stage) -> None:
-        stage.case["device"] = simulated({"lock_mhz": 2190})
-        for arm in stage.arms:
-            stage.serve_env(arm, **SPEED["simulated"])
+        stage.case["device"] = {"kind": "simulated", "clocks": {"lock_mhz": 2190}}
         stage.environment[SIMULATED_VARIABLE] = trouble
 
     return change
@@ -139,6 +137,11 @@ def _start(words: str) -> Callable[[Stage], None]:
         stage.serve_env("oracle", STUB_FAULT=words)
 
     return change
+
+
+def _slow_start(stage: Stage) -> None:
+    stage.only(STARTUP)
+    stage.serve_env("oracle", STUB_CLOCK_MS="2000")
 
 
 def _drafts(words: str) -> Callable[[Stage], None]:
@@ -269,6 +272,8 @@ FAULTS = {
               _start("compile-is-skipped"), UNDECIDED, Reason.WARMUP_DID_NOT_RUN),
         Fault("cold-start-for-a-warm-one", "40", "the engine keeps no cache from start to start",
               _start("keeps-no-cache"), UNDECIDED, Reason.STARTS_DIFFER),
+        Fault("slow-start", "G12", "the pinned engine takes longer to start",
+              _slow_start, REVERT, Reason.REGRESSION),
         Fault("not-speculating", "F7", "speculation is asked for and not active",
               _drafts("does-not-speculate"), UNDECIDED, Reason.CONFIG_NOT_APPLIED),
         Fault("drafting-nothing", "F6", "speculation is active and nothing is drafted",

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import psutil
 
@@ -162,7 +162,7 @@ class Sampler:
         self.samples: list[Sample] = []
         self.errors: Counter[str] = Counter()
 
-    def __enter__(self) -> Sampler:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -183,6 +183,29 @@ class Sampler:
                 self.errors[f"{type(error).__name__}: {error}"] += 1
             now = time.monotonic()
             due = due + self._period if due + self._period > now else now + self._period
+
+
+class SimulatedSampler(Sampler):
+    """Of a simulated device: reads it when it is asked, so often as must be, spread over the window.
+
+    A rehearsal's legs are short, and a thread beside them would see as many as a busy machine lets it.
+    """
+
+    def __init__(self, read: Callable[[], Sample], number: int) -> None:
+        super().__init__(read)
+        self._number = number
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is no thread to end."""
+
+    def summary(self, start: float, end: float) -> Summary:
+        """Summary of what is read now."""
+        step = (end - start) / self._number
+        read = [replace(self._read(), t=start + step * (at + 1), seconds=step) for at in range(self._number)]
+        return summary(read, start, end)
 
 
 class CpuSource:

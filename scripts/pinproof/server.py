@@ -23,7 +23,7 @@ from typing import NoReturn, Self
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from pinproof import processes, serverlog
+from pinproof import processes, serverlog, simulation
 from pinproof.processes import Teardown
 from pinproof.reasons import Reason, Refusal
 
@@ -377,7 +377,7 @@ class _Start:
                     self._check_listener()
                     seen, self.phase = True, "answering"
                 if answer.status_code == 200:
-                    self.server.mark(first_health_200=at)
+                    self.server.mark(first_health_200=simulation.answered(answer.headers, at))
                     return
             self.stopping.wait(_POLL_S)
 
@@ -428,7 +428,7 @@ class _Start:
         if answer.status_code != 200 or "choices" not in answer.text or not answer.json().get("choices"):
             words = f"{self.server.marker}: the first completion got {answer.status_code}: {answer.text[:300]}"
             raise Refusal(Reason.REQUESTS_FAILED, words, file=self.spec.log)
-        self.server.mark(first_completion=at)
+        self.server.mark(first_completion=simulation.answered(answer.headers, at))
 
     def _post(self, answers: queue.SimpleQueue) -> None:
         body = {"model": self.spec.model_name, "prompt": "a", "max_tokens": 1, "temperature": 0}

@@ -1,14 +1,19 @@
-"""A simulated NVIDIA device: the answers of a GB10 that is busy at one clock, for rehearsals and tests.
+"""A simulated NVIDIA device, for rehearsals and tests, and the simulated clock of a rehearsal's starts.
 
-It stands in the place of the pynvml module. Like the real one it shares its memory with the host, so
-that memory, memory clock and process list are not told.
+The device gives the answers of a GB10 that is busy at one clock. It stands in the place of the pynvml
+module. Like the real one it shares its memory with the host, so that memory, memory clock and process
+list are not told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from pinproof import records
+
+STATED_AT = "X-Rehearsed-At-S"  # header of a double's answer: seconds since its spawn, by its schedule
 SM_MHZ, MAX_SM_MHZ = 2184, 3003
 # What a simulated device can be told to do, as the variable that asks for it says.
 TROUBLES = {
@@ -18,6 +23,16 @@ TROUBLES = {
     "no-persistence": "its driver is not in persistence mode",
 }
 NOT_SUPPORTED = 3
+
+
+def answered(headers: Mapping[str, str], seconds: float) -> float:
+    """When an answer came, seconds since the spawn: `seconds`, as it was measured.
+
+    A rehearsal compares doubles, and must end in the same way on a busy machine: there, and only there,
+    it is what the double states of its schedule.
+    """
+    stated = headers.get(STATED_AT) if records.rehearsing() else None
+    return seconds if stated is None else float(stated)
 
 
 class SimulatedError(Exception):

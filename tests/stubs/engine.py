@@ -7,6 +7,9 @@ needs nothing but the standard library. One token is one character: a prompt of 
 token ids) counts n tokens, and an answer of n tokens is n characters.
 
 Faults are given as `--fault KIND` or `--fault KIND=NUMBER`, as often as wanted.
+
+With STUB_CLOCK_MS in its environment it states its start on a clock of its own (see Clock) and says with
+every answer when that came.
 """
 
 from __future__ import annotations
@@ -118,6 +121,47 @@ def traceback(process: str, place: str, error: str) -> None:
 
 
 AFTERMATH = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+
+
+class Clock:
+    """The clock of a start that states its schedule: seconds of this process that a busy machine does not stretch.
+
+    Off without STUB_CLOCK_MS, the milliseconds that pass before the first step. While it runs, every clock
+    of this process stands still but for `sleep`, so that what a plugin writes is on the schedule, too.
+    """
+
+    _TOLD = ("monotonic", "time", "clock_gettime")
+
+    def __init__(self) -> None:
+        before = os.environ.get("STUB_CLOCK_MS")
+        self.passed = None if before is None else float(before) / 1000  # since the process began
+        self._real = {name: getattr(time, name) for name in self._TOLD}
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, and let as much time pass on this clock."""
+        time.sleep(seconds)
+        if self.passed is not None:
+            self.passed += seconds
+
+    def run(self) -> None:
+        """Tell the schedule's time to everything in this process, from where the process began."""
+        if self.passed is None:
+            return
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as stat:
+            began = int(stat.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - began
+        monotonic, wall = time.monotonic() - age, time.time() - age
+        time.monotonic = lambda: monotonic + self.passed
+        time.time = lambda: wall + self.passed
+        time.clock_gettime = lambda which: (began if which == time.CLOCK_BOOTTIME else monotonic) + self.passed
+
+    def stop(self) -> None:
+        """Give the process its own clocks back."""
+        for name, function in self._real.items():
+            setattr(time, name, function)
+
+
+CLOCK = Clock()
 
 
 class Engine:
@@ -244,6 +288,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     engine: Engine  # set on the class that serves
+    took_ms = 0.0  # what an answer is said to have taken
 
     def log_message(self, format: str, *args: object) -> None:
         """An access line as uvicorn writes it."""
@@ -316,6 +361,7 @@ class Handler(BaseHTTPRequestHandler):
         for at in range(tokens):
             self._token(answer, at)
         engine.count(usage, reason)
+        self.took_ms = engine.args.ttft_ms + (tokens - 1) * engine.args.tpot_ms
         self._json(200, {**self._chunk("".join(_letter(at) for at in range(tokens)), reason), "usage": usage})
 
     def _stream(self, answer: Answer, include_usage: bool) -> None:
@@ -379,6 +425,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("X-Stub-Ttft-Ms", str(self.engine.args.ttft_ms))
         self.send_header("X-Stub-Tpot-Ms", str(self.engine.args.tpot_ms))
+        if CLOCK.passed is not None:
+            self.send_header("X-Rehearsed-At-S", f"{CLOCK.passed + self.took_ms / 1000:.6f}")
         self.send_header("Content-Type", kind)
         if chunked:
             self.send_header("Transfer-Encoding", "chunked")
@@ -507,7 +555,8 @@ def main(argv: list[str] | None = None) -> None:
     fail_to_start(args.faults)
     for step in WARM_UP:
         warm_up(step, args.faults)
-    time.sleep(args.start_ms / 1000)
+    CLOCK.sleep(args.start_ms / 1000)
+    CLOCK.stop()
     log("GPU KV cache size: 1,000,000 tokens", process="EngineCore", place="kv_cache_utils.py:1")
     handler = type("Handler", (Handler,), {"engine": Engine(args)})
     address = "" if "any-address" in args.faults else "127.0.0.1"

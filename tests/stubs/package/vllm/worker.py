@@ -1,8 +1,9 @@
 """A TEST DOUBLE of a vLLM worker: its methods take the time that the environment says, and compile nothing."""
 
 import os
-import time
 from pathlib import Path
+
+from vllm.stub_engine import CLOCK
 
 
 class Worker:
@@ -13,7 +14,7 @@ class Worker:
 
     def load_model(self):
         """Read nothing, for 20 ms."""
-        time.sleep(0.02)
+        CLOCK.sleep(0.02)
 
     def compile_or_warm_up_model(self):
         """Take the compiled graph from the cache, or compile it and leave it there."""
@@ -27,6 +28,6 @@ class Worker:
 
     def compile(self, cold):
         """Take longer where nothing is there, or fail."""
-        time.sleep((float(os.environ.get("STUB_COMPILE_MS", "50")) if cold else 10) / 1000)
+        CLOCK.sleep((float(os.environ.get("STUB_COMPILE_MS", "50")) if cold else 10) / 1000)
         if "compile-raises" in self.faults:
             raise RuntimeError("the stub was told not to compile")
