@@ -8,7 +8,7 @@ def main(task: cli.Task) -> None:
     body = preflight.body(findings)
     records.write(task.layout.preflight, "preflight", body, provenance=cli.provenance())
     for found in findings:
-        task.say(f"{found.state}: {found.subject}: {found.text}")
+        task.say(found.words)
 
 
 if __name__ == "__main__":

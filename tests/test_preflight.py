@@ -11,12 +11,12 @@ import psutil
 import pytest
 from tests.builders import Results, put, put_text, refusal_of
 
-from pinproof import preflight
+from pinproof import device, preflight
 from pinproof.preflight import Finding
-from pinproof.reasons import Reason
+from pinproof.reasons import Reason, Refusal
 
 Usage = namedtuple("Usage", "free")
-Memory = namedtuple("Memory", "available")
+Memory = namedtuple("Memory", "available total")
 READY = Finding("disk", "ready", "enough")
 NO_DISK = Finding("disk", "blocks", "1 GB free, the case needs 2 GB", Reason.DISK_SHORT)
 NO_MEMORY = Finding("memory", "blocks", "1 GB free, the case needs 2 GB", Reason.MEMORY_SHORT)
@@ -29,7 +29,7 @@ def _enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def have(monkeypatch: pytest.MonkeyPatch, disk_gb: float = 100, memory_gb: float = 100) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(disk_gb * 1e9))
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(memory_gb * 1e9))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(memory_gb * 1e9, 2**34))
 
 
 @pytest.fixture
@@ -157,3 +157,37 @@ def test_cores_that_the_machine_has_not_are_told_before_any_server_starts(
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0})
     (found,) = (one for one in preflight.look(results.places) if one.subject == "placement")
     assert (found.state, found.reason) == ("blocks", Reason.DEVICE_OTHER)
+
+
+def states(results: Results) -> dict[str, tuple[str, Reason | None]]:
+    return {one.subject: (one.state, one.reason) for one in preflight.look(results.places)}
+
+
+GB10 = {"kind": "nvidia", "name": "NVIDIA GB10", "clocks": {"lock_mhz": 2190}}
+
+
+def test_on_a_machine_without_the_device_only_a_lease_is_left_to_ask_and_it_is_told_last(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results.state({"device": GB10})
+    monkeypatch.setattr(device, "connect", no_driver)
+    *before, there, clock = preflight.look(results.places)
+    assert {one.state for one in before} == {"ready"}
+    assert (there.subject, there.state, there.reason) == ("device", "unknown", Reason.DEVICE_OTHER)
+    assert there.text.startswith("NVIDIA GB10 is not here (asked for nvidia: no driver; there is: cpu ")
+    assert (clock.subject, clock.state, clock.reason) == ("clock lock", "unknown", Reason.DEVICE_PRIVILEGE)
+    assert preflight.body([*before, there, clock])["outcome"] == "clear"
+
+
+def no_driver(kind: str) -> None:
+    raise Refusal(Reason.DEVICE_OTHER, "no driver")
+
+
+def test_another_device_than_the_declared_one_is_told(results: Results) -> None:
+    results.state({"device": {"kind": "cpu", "name": "another processor"}})
+    assert states(results)["device"] == ("unknown", Reason.DEVICE_OTHER)
+
+
+def test_a_finding_in_words_says_what_would_clear_it() -> None:
+    assert READY.words == "ready: disk: enough"
+    assert NO_DISK.words == f"blocks: disk: {NO_DISK.text} (remedy: {Reason.DISK_SHORT.remedy})"

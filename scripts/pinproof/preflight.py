@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import psutil
 
-from pinproof import citations, discharges, gate, pin, records, weights
+from pinproof import citations, device, discharges, gate, pin, records, weights
 from pinproof.layout import Layout
 from pinproof.reasons import Reason, Refusal
 
@@ -28,6 +28,12 @@ class Finding:
     text: str
     reason: Reason | None = None
 
+    @property
+    def words(self) -> str:
+        """The finding for a terminal, and what would clear it."""
+        clear = f" (remedy: {self.reason.remedy})" if self.reason and self.state != "ready" else ""
+        return f"{self.state}: {self.subject}: {self.text}{clear}"
+
     def as_record(self) -> dict[str, Any]:
         return {
             "subject": self.subject,
@@ -42,7 +48,8 @@ def look(places: Layout) -> list[Finding]:
     """All findings of a case whose pin.json and metadata.json are there."""
     found = [_disk(places), _memory(places), _compiler(), *_cores(places), *_identities(places)]
     found += [Finding(*one) for one in weights.foreseen(places)]
-    return [*found, *_published(places), *(Finding(*one) for one in discharges.foreseen(places))]
+    found += [*_published(places), *(Finding(*one) for one in discharges.foreseen(places))]
+    return [*found, *_device(places)]
 
 
 def body(findings: list[Finding]) -> dict[str, Any]:
@@ -97,6 +104,24 @@ def _cores(places: Layout) -> list[Finding]:
     if wanted <= here:
         return [Finding("placement", "ready", text)]
     return [Finding("placement", "blocks", f"{text}: not all are there", Reason.DEVICE_OTHER)]
+
+
+def _device(places: Layout) -> list[Finding]:
+    """What a lease is needed for, hence last: the device, and whether its clock may be locked.
+
+    A device that is not here blocks nothing: engines are made without it, and a lease leads to it.
+    """
+    declared = places.case.device
+    try:
+        device.require(declared.declared, device.identify(declared.kind, gpu=getattr(declared, "uuid", None)))
+        found = [Finding("device", "ready", f"{declared.name or declared.kind} is here")]
+    except Refusal as refusal:
+        text = f"{declared.name or declared.kind} is not here ({refusal.message}): the first seconds of a lease check it"
+        found = [Finding("device", "unknown", text, refusal.reason)]
+    if declared.clocks and (mhz := declared.clocks.lock_mhz):
+        text = f"whether the SM clock may be locked at {mhz} MHz is not known before the first seconds of a lease"
+        found.append(Finding("clock lock", "unknown", text, Reason.DEVICE_PRIVILEGE))
+    return found
 
 
 def _published(places: Layout) -> list[Finding]:
