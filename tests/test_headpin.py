@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.builders import case_value
+from tests.stubs.workflow import Material, Workplace
 
 from pinproof import case, citations, pin
 from pinproof.citations import State
@@ -146,6 +147,45 @@ def test_a_moved_citation_is_named_with_its_new_line(tmp_path: Path) -> None:
 
 def test_without_a_checkout_of_the_pages_citations_are_unknown() -> None:
     assert {one.state for one in citations.check(stated(), ROOT)} == {State.UNKNOWN}
+
+
+# -- the preflight --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def preflight(material: Material, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a preflight of the case says on a machine without its device, its weights and its pages' old lines.
+
+    Its arms are stub engines, as everywhere in these tests.
+    """
+    folder = tmp_path_factory.mktemp("headpin")
+    arm = material.case()["arms"]["oracle"]["engine"]
+    arms = {
+        name: {"pin": str(ROOT / VALUE["arms"]["oracle"]["pin"]), "serve": own.get("serve", {}), "engine": arm}
+        for name, own in VALUE["arms"].items()
+    }
+    changes = {"arms": arms, "pages": str(pages(folder / "pages", shift=15))}
+    place = Workplace(folder, material).write({**VALUE, **changes, "previous_pin": str(ROOT / VALUE["previous_pin"])})
+    return place.run("preflight").output
+
+
+@pytest.mark.workflow
+@pytest.mark.parametrize(
+    "said",
+    [
+        "unknown: device: NVIDIA GB10 is not here",
+        "unknown: clock lock: whether the SM clock may be locked at 2190 MHz is not known before",
+        "blocks: checkpoint qwen3.6-27b-nvfp4: ",
+        "weights of 9965652512, 9985757032, 1970287640 bytes",
+        "row C1a-27b, baseline: no absolutes are kept",
+        "row C1a-35b, baseline: no absolutes are kept",
+        "row C1b-mtp, baseline: the baselines were measured at 0.25.0, not at the pin 5559679229",
+        "row C1b-dflash, baseline: 1.003 (c1, output_throughput) lies inside what is called a tie (0.5 %)",
+        "now on line 81",
+    ],
+)
+def test_a_preflight_without_the_device_names(preflight: str, said: str) -> None:
+    assert said in preflight
 
 
 # -- what is argued away, and what is not owed ---------------------------------------------------

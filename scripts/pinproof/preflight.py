@@ -116,7 +116,8 @@ def _device(places: Layout) -> list[Finding]:
         device.require(declared.declared, device.identify(declared.kind, gpu=getattr(declared, "uuid", None)))
         found = [Finding("device", "ready", f"{declared.name or declared.kind} is here")]
     except Refusal as refusal:
-        text = f"{declared.name or declared.kind} is not here ({refusal.message}): the first seconds of a lease check it"
+        named = declared.name or declared.kind
+        text = f"{named} is not here ({refusal.message}): the first seconds of a lease check it"
         found = [Finding("device", "unknown", text, refusal.reason)]
     if declared.clocks and (mhz := declared.clocks.lock_mhz):
         text = f"whether the SM clock may be locked at {mhz} MHz is not known before the first seconds of a lease"
