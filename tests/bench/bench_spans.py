@@ -74,6 +74,8 @@ class Starter:
         folder.mkdir()
         self.cabinet.set(caches)
         checkpoint = self.places.subject(self.place.row.checkpoint)
+        if not checkpoint.is_dir():
+            raise SystemExit(f"there is no {checkpoint}: call the workflow on this case first")
         log = self.folder / f"{self.begun}.log"
         spec = bench.server_spec(self.places, self.place, self.arm, checkpoint, self.folder, log)
         more = self.cabinet.environment()
