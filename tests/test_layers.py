@@ -26,7 +26,9 @@ ROOMS = {
     "discharges patches corrections preflight budget result verdict",
     "measurement": "progress residents bench lives series",  # acts that go on until a judgement says that it is enough
     "pages": "markdown appendix rowtables overview page cli",
-    "artifacts": "artifacts documents ci trend figures webpage report packing scrub crate recorded replay archive attestation",  # what leaves the machine, and the way back
+    # what leaves the machine, and the way back
+    "artifacts": "artifacts documents ci trend figures webpage report packing scrub crate recorded replay archive "
+    "attestation",
     "drills": "double stage faults rehearsal",  # a whole case on doubles
 }
 FOREIGN = {"snakemake", "vllm", "torch"}
