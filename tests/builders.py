@@ -149,7 +149,8 @@ def raw_output(asked: leg.Asked = ASKED, **changes: Any) -> dict[str, Any]:
     }
 
 
-DEVICE = "d" * 64  # digest of the device's identity
+IDENTITY = {"name": "a CPU", "cores": 2, "microcode": None}
+DEVICE = records.digest(IDENTITY)
 
 
 def add_leg(book: Legbook, which: LegId, better: float = 1.0, *, valid: bool = True, version_digest: str = "0") -> None:
@@ -245,7 +246,7 @@ class Results:
         put(
             self.places.device,
             "device",
-            {"identity": {"name": "a CPU", "cores": 2, "microcode": None}, "digest": DEVICE},
+            {"identity": IDENTITY, "digest": DEVICE},
         )
         for name in self.places.case.checkpoints:
             facts = {"kind": "synthesised", "parameters": 1234, "digest": "c" * 16}

@@ -81,8 +81,14 @@ def test_a_row_measured_with_another_reading_of_an_engine_is_undecided(results: 
 
 
 def test_a_row_measured_on_another_device_is_undecided(results: Results) -> None:
-    edit(results.places.device, lambda device: device.update(digest="e" * 64))
+    other = {"name": "another CPU"}
+    edit(results.places.device, lambda device: device.update(identity=other, digest=records.digest(other)))
     assert open_causes(results.verdict()) == [("serving", "device-other", "environment")]
+
+
+def test_a_device_that_is_not_the_one_of_its_digest_is_damage(results: Results) -> None:
+    edit(results.places.device, lambda device: device["identity"].update(name="another CPU"))
+    assert refusal_of(results.verdict).reason is Reason.RECORD_DAMAGED
 
 
 def test_one_row_that_does_not_pass_is_enough(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def of(places: Layout) -> dict[str, Any]:
         "open": [_cause(lost.get(cause.subject, cause)) for cause in pin.open],
         "decision": pin.as_record(),
         "arms": arms,
-        "device": _read(places.device, "device"),
+        "device": _device(places),
         "checkpoints": {name: _read(places.checkpoint(name), "checkpoint") for name in places.case.checkpoints},
         "rows": results,
         "baselines": _baselines(places, cited),
@@ -135,12 +135,20 @@ def _judge(
     for arm, digests in found["measured"]["versions"].items():
         if digests != [arms[arm]["version_digest"]]:
             return Cause(row_id, Reason.RECORD_FOREIGN, f"its legs were taken with another reading of {arm}'s versions")
-    here = records.read(places.device, "device")["digest"]
+    here = _device(places)["digest"]
     if [digest for digest in found["measured"]["devices"] if digest != here]:
         return Cause(
             row_id, Reason.DEVICE_OTHER, f"its legs were taken on another device; {Reason.DEVICE_OTHER.remedy}"
         )
     return judged
+
+
+def _device(places: Layout) -> dict[str, Any]:
+    """The device's record. Refusal RECORD_DAMAGED when its digest, by which legs name it, is not of its identity."""
+    record = _read(places.device, "device")
+    if record["digest"] != records.digest(record["identity"]):
+        raise Refusal(Reason.RECORD_DAMAGED, "its digest is not that of its identity", file=places.device)
+    return record
 
 
 def _warmups(results: Mapping[str, Mapping[str, Any]]) -> list[HardGate]:
