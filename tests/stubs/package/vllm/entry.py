@@ -1,8 +1,8 @@
 """The console script `vllm` of the TEST DOUBLE: `vllm serve MODEL …` starts the stub engine.
 
 Speed and faults come from the environment, so that a case sets them in `serve.env`:
-STUB_START_MS, STUB_TTFT_MS, STUB_TPOT_MS (milliseconds), STUB_FAULT (faults, see the stub engine,
-with spaces between) and STUB_FAULT_FILE (a file that holds more of them; no fault while there is
+STUB_START_MS, STUB_TTFT_MS, STUB_TPOT_MS (milliseconds), STUB_FAULT (faults, see the stub engine
+and its wire, with spaces between) and STUB_FAULT_FILE (a file that holds more of them; no fault while there is
 no such file, so that an arm can be healed without a change of its case). STUB_COMPILE_MS is what a
 start takes longer when its compile cache is empty.
 """
@@ -12,7 +12,7 @@ import json
 import os
 from pathlib import Path
 
-from vllm import __version__, plugins, stub_engine
+from vllm import __version__, plugins, stub_engine, wire
 
 
 def main():
@@ -32,8 +32,10 @@ def main():
             argv += [f"--{name}", value]
     if args.max_model_len:
         argv += ["--max-model-len", str(args.max_model_len)]
-    for fault in faults():
-        argv += ["--fault", fault]
+    asked = faults()
+    for fault in asked:
+        argv += [] if fault in wire.FAULTS else ["--fault", fault]
+    stub_engine.Handler = wire.handler(stub_engine.Handler, [fault for fault in asked if fault in wire.FAULTS])
     if args.speculative_config:
         wish = args.speculative_config
         argv += ["--speculate", f"{wish.get('method', 'stub')}:{wish['num_speculative_tokens']}"]

@@ -95,27 +95,36 @@ def stream(args, prompt, output, begin):
         if answer.status != 200:
             output.error = f"{answer.status} {answer.reason}"
             return
-        last = begin
-        while line := answer.readline():
+        last, text = begin, ""
+        for message in messages(answer):
             now = time.perf_counter()
-            text = line.decode().removeprefix("data: ").strip()
-            if not text or text == "[DONE]":
+            if message.startswith(":") or message == "data: [DONE]":  # a comment is no data
                 continue
-            chunk = json.loads(text)
-            if usage := chunk.get("usage"):
-                output.output_len = usage["completion_tokens"]
-            if not chunk["choices"]:
-                continue
-            if last == begin:
-                output.ttft = now - begin
-            else:
-                output.itl.append(now - last)
-            last, output.latency = now, now - begin
+            chunk = json.loads(message.removeprefix("data: "))
+            if choices := chunk.get("choices"):
+                if last == begin:
+                    output.ttft = now - begin
+                else:
+                    output.itl.append(now - last)
+                last, output.latency = now, now - begin
+                text += choices[0].get("text") or ""
+            elif usage := chunk.get("usage"):
+                output.output_len = usage.get("completion_tokens")
+        if last == begin:
+            output.error = "Never received a valid chunk to calculate TTFT."
+            return
+        output.output_len = output.output_len or len(text)  # without a usage the text is counted
         follow_schedule(output, answer.headers, prompt)
-        if not output.output_len:
-            output.error = "the stream ended before its usage came"
     finally:
         connection.close()
+
+
+def messages(answer):
+    """The messages of a stream of server-sent events, each as soon as it is whole."""
+    held = b""
+    while data := answer.read1(1 << 16):
+        *whole, held = (held + data).split(b"\n\n")
+        yield from (message.decode().strip() for message in whole if message.strip())
 
 
 def follow_schedule(output, headers, prompt):
@@ -123,7 +132,7 @@ def follow_schedule(output, headers, prompt):
     about = 1 + (zlib.crc32(prompt.encode()) % 1001 - 500) / 100_000
     first, further = (about * float(headers[name]) / 1000 for name in ("X-Stub-Ttft-Ms", "X-Stub-Tpot-Ms"))
     output.ttft, output.itl = first, [further] * len(output.itl)
-    output.latency = first + sum(output.itl)
+    output.latency = first + further * max(0, output.output_len - 1)  # however many chunks they came in
 
 
 def summary(outputs, duration, percentiles):
