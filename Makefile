@@ -38,7 +38,7 @@ check: $(VENV)/dev
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --lint
 
-# No finding is left unexplained: each is mended, or says where it stands why it is none. Needs a way to pypi.org.
+# No finding is left unexplained: each is mended, or says where it stands why it is none. Needs a way to the package index.
 audit: $(VENV)/dev
 	$(BIN)/bandit -q -c pyproject.toml -r scripts
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r envs/pipeline.txt
