@@ -190,8 +190,7 @@ BAD_PINS = {
 
 FAULTS = [
     *(
-        Fault(f"case-{name}", f"the case file is {what}", _case_of(data), Outcome.REFUSED, *_INVALID, mend=_case_again,
-              quick=name == "tag")
+        Fault(f"case-{name}", f"the case file is {what}", _case_of(data), Outcome.REFUSED, *_INVALID, mend=_case_again)
         for name, (data, what) in NO_CASE.items()
     ),
     *(
