@@ -31,6 +31,7 @@ rule read_metadata:
 # another checkout, would be another set of inputs, and would build it again.
 rule make_wheel:
     input:
+        ancient(LAYOUT.store / "engines/{engine}/source.json"),
         ancient(LAYOUT.store / "engines/{engine}/metadata.json"),
         ancient(LAYOUT.preflight),
     output:

@@ -158,7 +158,7 @@ class Scene:
 
     def on_a_disk_of(self, folder: Path, size: str) -> None:
         """Put a folder, with what lies in it, on a file system of its own, of this size; as root."""
-        kept = folder.with_name(f"{folder.name}.kept")
+        kept = self.place.folder / f"{folder.name}.kept"  # not beside it, where it would be found
         folder.rename(kept)
         folder.mkdir()
         _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
@@ -180,9 +180,9 @@ class Scene:
 
     def end(self, call: Finished) -> End:
         """What a call came to."""
-        named = _CODE.findall(call.output)
         if call.status != 0:
-            return End(Outcome.REFUSED, *named[0]) if named else End(Outcome.STOPPED)
+            named = _CODE.search(call.output.partition("refused: ")[2]) or _CODE.search(call.output)
+            return End(Outcome.REFUSED, *named.groups()) if named else End(Outcome.STOPPED)
         verdict = self.place.verdict
         causes = [*verdict["against"], *verdict["open"]]
         causes += [objection for one in self.place.row["legs"]["invalid"] for objection in one["objections"]]
