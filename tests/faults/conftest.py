@@ -8,11 +8,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.faults import report
 from tests.faults.fault import Line
-from tests.faults.scene import Scene
-from tests.stubs.workflow import Finished, Workplace
+from tests.faults.scene import Scene, running
+from tests.stubs.workflow import Finished, Material, Workplace
 
 LINES = pytest.StashKey[list[Line]]()
 
@@ -50,4 +51,12 @@ def scene(whole_run: tuple[Workplace, Finished], finished: Workplace) -> Iterato
             file.write_bytes(text.replace(old, str(finished.folder).encode()))
             os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     with contextlib.ExitStack() as stack:
+        stack.callback(end_all, finished.material)
         yield Scene(finished, stack)
+
+
+def end_all(material: Material) -> None:
+    """A fault that ended otherwise than stated may leave processes; they must not be the next fault's."""
+    for process in running(material):
+        with contextlib.suppress(psutil.Error):
+            process.kill()

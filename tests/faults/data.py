@@ -270,7 +270,7 @@ FAULTS = [
           mend=remove("wheel", "wheel file")),
     Fault("flipped-source", "one bit of the fetched wheel is another, and the engine's wheel is to be made",
           spoil("source file", flipped, "wheel", "wheel file", "env"), Outcome.REFUSED, Reason.WHEEL_TRUNCATED,
-          Owner.INPUT, mend=remove("source", "source file")),
+          Owner.INPUT, mend=remove("source", "source file", "wheel file")),
     Fault("half-environment-marker", "the marker of an environment is cut in the middle, and a row is to be measured",
           spoil("env", half, unmeasure=True), Outcome.HOLD, mend=remove("env")),
     Fault("flipped-weights", "one bit of the weights is another, and a rep is to be taken",
