@@ -1,7 +1,5 @@
 """Whether an archive's verdict follows from what lies beside it: no engine, no network, nothing of the case needed."""
 
-import argparse
-import sys
 from pathlib import Path
 
 from pinproof import attestation, cli, replay
@@ -26,8 +24,5 @@ def main(task: cli.Task) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False)
-    for name in ("--archive", "--attestation", "--key"):
-        parser.add_argument(name, type=Path)
-    OPTIONS, sys.argv[1:] = parser.parse_known_args()
+    OPTIONS = cli.options(archive=Path, attestation=Path, key=Path)
     cli.run(main)

@@ -1,8 +1,6 @@
 """history.md and history.svg: verdicts of several pins side by side."""
 
-import argparse
 import shlex
-import sys
 from pathlib import Path
 
 from pinproof import cli, figures, records, trend
@@ -12,7 +10,7 @@ from pinproof.measures import MEASURES
 
 def main(task: cli.Task) -> None:
     page = Artifacts(task.layout).history
-    past = trend.read(trend.found([Path(word) for word in shlex.split(OPTIONS.verdicts)] or [task.layout.results]))
+    past = trend.read(trend.found([Path(word) for word in OPTIONS.verdicts or ()] or [task.layout.results]))
     records.write_text(page, text := trend.page(past))
     panels = {
         f"{case}, {row}: {cell}, {MEASURES[name].title}": decided
@@ -24,7 +22,5 @@ def main(task: cli.Task) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--verdicts", default="", help="files and folders, as words of a shell")
-    OPTIONS, sys.argv[1:] = parser.parse_known_args()
+    OPTIONS = cli.options(verdicts=shlex.split)  # files and folders, as words of a shell
     cli.run(main)

@@ -19,7 +19,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from pinproof import ci, packing, records
+from pinproof import ci, packing, records, replay
 from pinproof.case import ORACLE
 from pinproof.reasons import Reason, Refusal
 
@@ -91,7 +91,7 @@ def statement(archive: Path) -> dict[str, Any]:
             "configuration": [
                 _resource(name, _sha256(files[name]))
                 for name in sorted(files)
-                if name == "case.yaml" or name.startswith("inputs/")
+                if name == replay.CASE or name.startswith("inputs/")
             ],
             "passedTests": [test.name for test in tests if not test.against and not test.open],
             "warnedTests": [test.name for test in tests if test.open and not test.against],

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import filelock
 
@@ -36,6 +37,15 @@ class Task:
         print(line, file=sys.stderr, flush=True)
         with open(self.log, "a", encoding="utf-8") as stream:
             stream.write(line + "\n")
+
+
+def options(**kinds: Callable[[str], Any]) -> argparse.Namespace:
+    """A script's own options by name and type, each None where it is not given; `run` parses what is left."""
+    parser = argparse.ArgumentParser(add_help=False)
+    for name, kind in kinds.items():
+        parser.add_argument(f"--{name}", type=kind)
+    own, sys.argv[1:] = parser.parse_known_args()
+    return own
 
 
 def run(act: Callable[[Task], None], *, needs: str | None = None, on_device: bool = False) -> None:

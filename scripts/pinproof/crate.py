@@ -43,8 +43,8 @@ def of(verdict: Mapping[str, Any], verdict_file: str, files: Mapping[str, Mappin
         _action(crate, "#verdict", "Verdict", pinproof, [entities[name] for name in inputs], [entities[verdict_file]])
     ]
     for row in sorted(verdict["rows"]):
-        result = [one for name, one in entities.items() if name.endswith(f"/rows/{row}.json")]
-        actions.append(_action(crate, f"#row-{row}", f"Row {row}", list(engines.values()), [], result))
+        result = entities[f"{verdict_file.removesuffix('/verdict.json')}/rows/{row}.json"]
+        actions.append(_action(crate, f"#row-{row}", f"Row {row}", list(engines.values()), [], [result]))
     for action in actions:
         if when:
             action["endTime"] = when

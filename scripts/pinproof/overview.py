@@ -48,6 +48,6 @@ def line(row: Mapping[str, Any]) -> list[Any]:
 
 def _distance(found: Mapping[str, Any]) -> tuple[bool, float]:
     """What did not pass before what did, then the share of the tolerance that the mean took up."""
-    look, tolerance = (found["looks"] or [None])[-1], found["metric"]["tolerance"]
+    look, tolerance = rowtables.last(found), found["metric"]["tolerance"]
     mean = look and look["estimate"]["mean"]
     return found["outcome"] != "pass", abs(mean) / tolerance if mean and tolerance else 0.0

@@ -112,11 +112,11 @@ def _device(places: Layout) -> list[Finding]:
     A device that is not here blocks nothing: engines are made without it, and a lease leads to it.
     """
     declared = places.case.device
+    named = declared.name or declared.kind
     try:
         device.require(declared.declared, device.identify(declared.kind, gpu=getattr(declared, "uuid", None)))
-        found = [Finding("device", "ready", f"{declared.name or declared.kind} is here")]
+        found = [Finding("device", "ready", f"{named} is here")]
     except Refusal as refusal:
-        named = declared.name or declared.kind
         text = f"{named} is not here ({refusal.message}): the first seconds of a lease check it"
         found = [Finding("device", "unknown", text, refusal.reason)]
     if declared.clocks and (mhz := declared.clocks.lock_mhz):

@@ -67,16 +67,17 @@ def _metric(row: Mapping[str, Any], found: Mapping[str, Any], arms: Sequence[str
 
 def shown(found: Mapping[str, Any]) -> list[str]:
     """Of a metric's decision: baseline, measured, interval, tolerance and A/A band."""
-    return _exact(found) if found["metric"]["scale"] == "exact" else _tested(found, _last(found))
+    return _exact(found) if found["metric"]["scale"] == "exact" else _tested(found, last(found))
 
 
 def reps(found: Mapping[str, Any]) -> int:
     """The number of reps that a metric's decision rests on."""
-    look = _last(found)
+    look = last(found)
     return look["estimate"]["n"] if look else found["reps"] if found["metric"]["scale"] == "exact" else 0
 
 
-def _last(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def last(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Of a metric's decision: what its last look said; None before the first."""
     return found["looks"][-1] if found["looks"] else None
 
 

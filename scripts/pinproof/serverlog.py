@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pinproof import versionfile
 from pinproof.reasons import Reason
 
 
@@ -440,7 +441,7 @@ def _split_top(text: str) -> Iterator[str]:
 def _literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # a log holds whatever was written to it
+    except (TypeError, *versionfile.UNPARSABLE):  # a log holds whatever was written to it
         return text
 
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pinproof import cmake, source
+from pinproof import cmake, source, versionfile
 from pinproof.reasons import Reason, Refusal
 
 Kind = Literal["cmake", "archive", "git", "submodule", "cargo", "requirement"]
@@ -222,7 +222,7 @@ def _of_python(path: Path, tree: Path) -> tuple[list[Declared], set[str]]:
         return [], set()
     try:
         module = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested more deeply than it parses
+    except versionfile.UNPARSABLE:
         return [], set()
     found = []
     for node in ast.walk(module):
@@ -289,7 +289,7 @@ def _unaccounted(path: Path, tree: Path, found: list[Declared]) -> Iterator[str]
     if path.suffix == ".py":
         try:
             text = ast.unparse(_without_docstrings(ast.parse(text)))
-        except SyntaxError:
+        except versionfile.UNPARSABLE:
             yield f"{name} (not Python that this Python reads)"
             return
     else:

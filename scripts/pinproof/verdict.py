@@ -26,7 +26,8 @@ def of(places: Layout) -> dict[str, Any]:
     arms = {name: _arm(places, name) for name in sorted(places.case.arms)}
     found = {row.id: _result(places, row.id) for row in places.case.rows}
     results = {row_id: body for row_id, (body, _) in found.items()}
-    judged = {row_id: _judge(places, row_id, body, one, arms) for row_id, (body, one) in found.items()}
+    device = _device(places)
+    judged = {row_id: _judge(row_id, body, one, arms, device) for row_id, (body, one) in found.items()}
     cited = _read(places.citations, "citations") if citations.wanted(places.case) else None
     judged |= {row_id: cause for row_id, cause in _uncited(cited).items() if row_id in judged}
     argued = _discharges(places)
@@ -53,7 +54,7 @@ def of(places: Layout) -> dict[str, Any]:
         "open": [_cause(lost.get(cause.subject, cause)) for cause in pin.open],
         "decision": pin.as_record(),
         "arms": arms,
-        "device": _device(places),
+        "device": device,
         "checkpoints": {name: _read(places.checkpoint(name), "checkpoint") for name in places.case.checkpoints},
         "rows": results,
         "baselines": _baselines(places, cited),
@@ -122,11 +123,11 @@ def _result(places: Layout, row_id: str) -> tuple[dict[str, Any], decision.RowDe
 
 
 def _judge(
-    places: Layout,
     row_id: str,
     found: Mapping[str, Any],
     judged: decision.RowDecision | None,
     arms: Mapping[str, Any],
+    device: Mapping[str, Any],
 ) -> decision.RowDecision | Cause | None:
     """The row's decision; a cause instead when there is none to take, None when its hard gates are all it has."""
     if failure := found["failure"]:
@@ -135,8 +136,7 @@ def _judge(
     for arm, digests in found["measured"]["versions"].items():
         if digests != [arms[arm]["version_digest"]]:
             return Cause(row_id, Reason.RECORD_FOREIGN, f"its legs were taken with another reading of {arm}'s versions")
-    here = _device(places)["digest"]
-    if [digest for digest in found["measured"]["devices"] if digest != here]:
+    if [digest for digest in found["measured"]["devices"] if digest != device["digest"]]:
         return Cause(
             row_id, Reason.DEVICE_OTHER, f"its legs were taken on another device; {Reason.DEVICE_OTHER.remedy}"
         )

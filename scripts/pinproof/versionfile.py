@@ -9,13 +9,15 @@ from packaging.utils import canonicalize_name
 
 _VERSION = ("__version__", "version")
 _COMMIT = ("__commit_id__", "commit_id")
+# What Python's parser ends in for text that is no Python; the last two: it is nested more deeply than it parses.
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 def assigned(text: str) -> dict[str, object]:
     """What a module assigns as literals, by name; nothing when it is not Python."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested more deeply than it parses
+    except UNPARSABLE:
         return {}
     values = {}
     for statement in tree.body:

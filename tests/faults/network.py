@@ -17,21 +17,13 @@ _SHORT = (Outcome.UNDECIDED, Reason.OUTPUT_SHORT, Owner.TARGET)
 _HOLD = (Outcome.HOLD, None, None)
 
 
-def _sends(fault: str, **row: Any) -> Callable[[Scene], Finished]:
-    """The pinned engine's server has a fault on the wire; the row may be given less patience."""
+def _sends(fault: str, arm: str = "oracle", **row: Any) -> Callable[[Scene], Finished]:
+    """An arm's server has a fault on the wire; the row may be given less patience."""
 
     def act(scene: Scene) -> Finished:
-        scene.misbehave("oracle", fault)
+        scene.misbehave(arm, fault)
         if row:
             scene.place.edit(lambda case: case["rows"][0].update(row))
-        return scene.call()
-
-    return act
-
-
-def _reference_sends(fault: str) -> Callable[[Scene], Finished]:
-    def act(scene: Scene) -> Finished:
-        scene.misbehave("previous", fault)
         return scene.call()
 
     return act
@@ -65,5 +57,5 @@ FAULTS = [
     _fault("wire-silence", "nothing after the first token, while /health answers",
            (Outcome.UNDECIDED, Reason.SERVER_STALLED, Owner.TARGET), stall_timeout_s=3),
     Fault("wire-reference-cut", "the connection of the arm compared with ends after the first token",
-          _reference_sends("wire-cut"), Outcome.UNDECIDED, Reason.REFERENCE_FAILED, Owner.INPUT, mend=Scene.behave),
+          _sends("wire-cut", "previous"), Outcome.UNDECIDED, Reason.REFERENCE_FAILED, Owner.INPUT, mend=Scene.behave),
 ]  # fmt: skip
