@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from tests.builders import refusal_of
@@ -12,8 +12,8 @@ from tests.test_device import FakeError, FakeNvml, gb10, h200
 from pinproof import clocks, sampling, simulation
 from pinproof.clocks import Seen, between, foreign, objections, watching
 from pinproof.device import DeviceFacts, connect, identify, require_free
-from pinproof.hardware import Clocks, CpuDevice, NvidiaDevice, SimulatedDevice
-from pinproof.nvml import Nvml
+from pinproof.hardware import Clocks, CpuDevice, NvidiaDevice, Policy, SimulatedDevice
+from pinproof.nvml import BENIGN_THROTTLE, COUNTED, THROTTLE_REASONS, Nvml
 from pinproof.reasons import Reason
 from pinproof.sampling import Sample
 
@@ -66,14 +66,36 @@ def test_an_idle_device_and_one_that_tells_no_clock_do_not_pass() -> None:
     assert reasons(blind) == [Reason.CLOCKS_UNSEEN]
 
 
-@pytest.mark.parametrize(("mask", "found"), [(0x1 | 0x2 | 0x100, []), (0x4, [Reason.DEVICE_THROTTLED])])
+@pytest.mark.parametrize(("mask", "found"), [(0x1 | 0x2 | 0x100, []), (0x8, [Reason.DEVICE_THROTTLED])])
 def test_idle_and_set_clocks_are_no_throttling(mask: int, found: list[Reason]) -> None:
     assert reasons(seen([2184] * 40, throttle=mask)) == found
+
+
+@pytest.mark.parametrize(("grown", "found"), [(0, []), (39_000_000, []), (None, [Reason.DEVICE_THROTTLED])])
+def test_a_flag_of_an_instant_is_the_word_only_where_no_counter_is(grown: int | None, found: list[Reason]) -> None:
+    assert reasons(seen([2184] * 40, throttle=0x4, throttled_ns={"power": grown})) == found
 
 
 def test_the_devices_own_counters_tell_of_throttling_between_two_samples() -> None:
     assert reasons(seen([2184] * 40, throttled_ns={"power": 39_000_000})) == []
     assert reasons(seen([2184] * 40, throttled_ns={"power": 500_000_000})) == [Reason.DEVICE_THROTTLED]
+
+
+def test_a_case_states_what_its_own_load_may_throttle_and_only_by_that_policy() -> None:
+    rules = Clocks(throttled={"power": 0.05})
+    assert reasons(seen([2184] * 40, throttled_ns={"power": 190_000_000}), rules) == []
+    assert reasons(seen([2184] * 40, throttled_ns={"power": 210_000_000}), rules) == [Reason.DEVICE_THROTTLED]
+    assert reasons(seen([2184] * 40, throttled_ns={"thermal": 50_000_000}), rules) == [Reason.DEVICE_THROTTLED]
+
+
+def test_what_a_case_does_not_state_is_no_part_of_a_rows_key() -> None:
+    assert "throttled" not in Clocks().model_dump()
+    assert Clocks(throttled={"power": 0.05}).model_dump()["throttled"] == {"power": 0.05}
+
+
+def test_every_counted_policy_can_be_stated_and_counts_known_reasons() -> None:
+    assert set(get_args(Policy)) == set(COUNTED)
+    assert set().union(*COUNTED.values()) <= set(THROTTLE_REASONS.values()) - BENIGN_THROTTLE
 
 
 def test_a_neighbour_on_the_device_is_a_reason_of_the_environment() -> None:

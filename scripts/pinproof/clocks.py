@@ -15,12 +15,12 @@ from typing import Any
 from pinproof import device, sampling
 from pinproof.hardware import Clocks, Device
 from pinproof.leg import Objection
-from pinproof.nvml import BENIGN_THROTTLE, GpuState, Nvml, throttled_between
+from pinproof.nvml import BENIGN_THROTTLE, COUNTED, GpuState, Nvml, throttled_between
 from pinproof.reasons import Reason
 from pinproof.sampling import Summary
 
 PERIOD_S = 0.1  # of a device that has clock rules: 30 busy samples are 3 s of a leg
-THROTTLED_SHARE = 0.01  # of a leg, by the device's own counters
+THROTTLED_SHARE = 0.01  # of a leg, by the device's own counters, where the case states no other
 NS = 1e9
 
 
@@ -113,7 +113,7 @@ def foreign(listed: Mapping[int, int | None] | None, ours: Iterable[int]) -> tup
 
 def objections(rules: Clocks, seen: Seen) -> list[Objection]:
     """Why a leg does not count by what the device did; empty when it does. Unknown clocks do not pass."""
-    found = [*_coverage(rules, seen.summary), *_throttling(seen)]
+    found = [*_coverage(rules, seen.summary), *_throttling(rules, seen)]
     clock = seen.summary.clock_mhz
     if clock is not None and clock.spread is not None and clock.spread > rules.spread:
         text = (
@@ -181,10 +181,13 @@ def _coverage(rules: Clocks, summary: Summary) -> Iterator[Objection]:
         yield Objection(Reason.CLOCKS_UNSEEN, text)
 
 
-def _throttling(seen: Seen) -> Iterator[Objection]:
-    if named := sorted(set(seen.summary.throttle or ()) - BENIGN_THROTTLE):
+def _throttling(rules: Clocks, seen: Seen) -> Iterator[Objection]:
+    known = {policy: grown for policy, grown in sorted(seen.throttled_ns.items()) if grown is not None}
+    counted = BENIGN_THROTTLE.union(*(COUNTED[policy] for policy in known))
+    if named := sorted(set(seen.summary.throttle or ()) - counted):
         yield Objection(Reason.DEVICE_THROTTLED, f"the device was throttled: {', '.join(named)}")
-    for policy, grown in sorted(seen.throttled_ns.items()):
-        if grown is not None and grown > THROTTLED_SHARE * seen.summary.seconds * NS:
+    for policy, grown in known.items():
+        allowed = rules.throttled.get(policy, THROTTLED_SHARE)
+        if grown > allowed * seen.summary.seconds * NS:
             text = f"{grown / NS:.2f} s of {seen.summary.seconds:.1f} s were throttled by policy {policy}"
-            yield Objection(Reason.DEVICE_THROTTLED, text)
+            yield Objection(Reason.DEVICE_THROTTLED, f"{text}; allowed are {allowed:.0%}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -27,6 +28,9 @@ class Worker(Strict):
     part_mib: int = Field(default=1024, ge=1, description="largest part of the bundle, MiB")
 
 
+Policy = Literal["power", "thermal", "sync-boost", "board-limit", "reliability"]  # of NVML, as `nvml.COUNTED`
+
+
 class Clocks(Strict):
     """What the clocks of a device must have been for a leg to count. Shares are 0 to 1."""
 
@@ -41,6 +45,13 @@ class Clocks(Strict):
     )
     busy_samples: int = Field(default=30, ge=1, description="fewest samples of a leg in which the device was busy")
     busy_share: float = Field(default=0.5, ge=0, le=1, description="smallest share of a leg's samples that were busy")
+    # Left out of a row's key where it is not stated, so that rows measured before there was such a key keep theirs.
+    throttled: dict[Policy, Annotated[float, Field(ge=0, le=1)]] = Field(
+        default={},
+        exclude_if=operator.not_,
+        description="largest share of a leg that a policy may throttle, by the device's own counters; 0.01 where none "
+        "is stated. Where clocks are not locked, the load itself may touch the power limit",
+    )
     persistence: bool = Field(default=True, description="whether the driver must be in persistence mode")
 
 

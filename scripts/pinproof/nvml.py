@@ -29,6 +29,14 @@ BENIGN_THROTTLE = frozenset({"idle", "application-clocks", "display-clocks"})
 # NVML's performance policy counters. The event counters say more, but their numbers differ between
 # versions of NVML, so that an older driver would answer with another field.
 _THROTTLE_FIELDS = {"power": 74, "thermal": 75, "sync-boost": 76, "board-limit": 77, "reliability": 79}
+# Which reasons a policy's counter counts. A reason is an instant's flag, so where there is a counter it is the word.
+COUNTED = {
+    "power": frozenset({"sw-power-cap"}),
+    "thermal": frozenset({"sw-thermal", "hw-thermal"}),
+    "sync-boost": frozenset({"sync-boost"}),
+    "board-limit": frozenset({"board-limit"}),
+    "reliability": frozenset({"reliability"}),
+}
 _SYS_ADMIN = 21  # number of the capability that the NVIDIA driver asks for before it changes clocks
 
 
