@@ -9,7 +9,7 @@ import pytest
 from tests.builders import LOCK, case_value, places, put_text, refusal_of
 
 from pinproof import layout
-from pinproof.reasons import Reason
+from pinproof.reasons import Reason, Refusal
 
 OTHER_CHECKPOINT = {"checkpoints.tiny.seed": 1}
 
@@ -283,3 +283,31 @@ def test_a_lock_that_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "envs/1.1.txt").unlink()
     refusal = refusal_of(found.engine, "oracle")
     assert (refusal.key, refusal.message) == ("arms.oracle.engine.locks.index", "no such file: envs/1.1.txt")
+
+
+# -- refusals in records -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("results/small/rows/serving/attempts/000/oracle.log", "results/small/rows/serving/attempts/000/oracle.log"),
+        ("config/pin.md", "workflow/config/pin.md"),
+        ("/dev/null", "/dev/null"),
+        (None, None),
+    ],
+)
+def test_a_refusal_in_a_record_names_its_file_as_on_any_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str | None, told: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = places(tmp_path)
+    for given in {file, file and str((tmp_path / file).absolute())}:
+        refused = place.refused(Refusal(Reason.SERVER_EXITED, "ended", file=given))
+        assert (refused["file"], refused["reason"]) == (told, "server-exited")
+
+
+def test_a_refused_file_of_a_store_elsewhere_is_named_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PINPROOF_STORE", str(tmp_path / "shared"))
+    refusal = Refusal(Reason.SERVER_EXITED, "ended", file=tmp_path / "shared/engines/a/env")
+    assert places(tmp_path / "checkout").refused(refusal)["file"] == "store/engines/a/env"

@@ -132,6 +132,15 @@ class Layout:
     def folder(self) -> Path:
         return self.results / self.case.case
 
+    def refused(self, refusal: Refusal) -> dict[str, Any]:
+        """A refusal for a record, its file named as on any machine: below `results`, `store` or `workflow`."""
+        found = refusal.as_record()
+        for name, folder in {"results": self.results, "store": self.store, "workflow": self.root}.items():
+            path = Path(found["file"] or "").absolute()
+            if found["file"] and path.is_relative_to(folder.absolute()):
+                return found | {"file": f"{name}/{path.relative_to(folder.absolute()).as_posix()}"}
+        return found
+
     def pin_file(self, arm: str) -> str:
         """The arm's pin file as a rule names it."""
         return self.named(self.case.arms[arm].pin)

@@ -136,7 +136,7 @@ def _life(start: Start, places: Layout, place: RowPlace, book: Legbook, which: L
         "marks": {name: getattr(server.marks, name) for name in _MARKS},
         "fills": fills,
         "caches": {"before": before, "after": after},
-        "ended": refusal and refusal.as_record(),
+        "ended": refusal and places.refused(refusal),
         "marker": server.marker,
         "spawned": server.began,
         "boot": processes.boot_id(),

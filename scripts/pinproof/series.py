@@ -41,7 +41,7 @@ def measure(places: Layout, row_id: str, say: Say) -> dict[str, Any]:
         _Measuring(places, place, attempt, say).run()
     except Refusal as refusal:
         say(f"failed: {refusal}")
-        failure = refusal.as_record()
+        failure = places.refused(refusal)
         records.write(attempt / "failed.json", "attempt", {"failure": failure})
     else:
         failure = None
