@@ -56,9 +56,16 @@ rule verdict:
         [file for place in ROWS.values() for file in (place.result, place.series)],
 
 
+# It fails while something blocks, so that no call which ends well is taken for a clear way.
 rule preflight:
     input:
         LAYOUT.preflight,
+    log:
+        LOGS / "preflight.log",
+    params:
+        run=command("require_clear"),
+    shell:
+        "{params.run} --log {log:q}"
 
 
 rule correction:

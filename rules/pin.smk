@@ -16,7 +16,7 @@ rule read_pin:
 rule run_preflight:
     input:
         LAYOUT.pin,
-        [place.metadata for place in ENGINES.values()],
+        [LAYOUT.engine(arm).metadata for arm in CASE.arms if LAYOUT.has_origin(arm)],
     output:
         LAYOUT.preflight,
     log:

@@ -1,14 +1,17 @@
-"""source.json: what an engine is made from. Mode `index`: the released wheel, by version and digest."""
+"""source.json: what an engine is made from: a released wheel, or a private tree of its source."""
 
-from pinproof import cli, fetch, records, wheel
+from pinproof import builds, cli, fetch, records, wheel
+from pinproof.engines import BuiltEngine
 
 
 def main(task: cli.Task) -> None:
     place = task.layout.engines()[task.id]
-    engine = place.arm.engine
-    task.say(f"taking {engine.distribution} {engine.version} from the package index")
-    file = fetch.fetch(engine, place.folder / "source", log=task.log)
-    body = {"mode": engine.mode, "key": place.key, "wheel": wheel.inspect(file).as_record()}
+    body = {"mode": place.arm.engine.mode, "key": place.key}
+    if isinstance(place.arm.engine, BuiltEngine):
+        body |= builds.take(task.layout, place, task.say)
+    else:
+        file = fetch.take(place.arm.engine, task.layout.root, place.folder / "source", log=task.log, say=task.say)
+        body |= {"wheel": wheel.inspect(file).as_record()}
     records.write(place.source, "source", body, provenance=cli.provenance())
 
 

@@ -1,6 +1,6 @@
 """gate.json: field by field, what the arm's pin declares against what the installed engine reports."""
 
-from pinproof import cli, gate, pin, records
+from pinproof import cli, corrections, gate, pin, records
 
 
 def main(task: cli.Task) -> None:
@@ -8,7 +8,7 @@ def main(task: cli.Task) -> None:
     place = task.layout.engine(task.id)
     version = records.read(place.version, "version")
     declared = pin.read_pin(task.layout.root / arm.pin)
-    rows = gate.compare(declared, version, arm.compare, gate.Build.of(arm.engine))
+    rows = gate.compare(declared, version, arm.compare, gate.Build.of(place))
     body = {
         "arm": task.id,
         "engine": place.folder.name,
@@ -18,9 +18,7 @@ def main(task: cli.Task) -> None:
     }
     records.write(task.layout.gate(task.id), "gate", body, provenance=cli.provenance())
     task.say(f"identity: {body['outcome']}")
-    if patch := gate.correction(declared, rows, arm.engine.mode, path=arm.pin):
-        file = task.layout.gate(task.id).with_name("correction.patch")
-        records.write_text(file, patch)
+    if file := corrections.write(task.layout, task.id):
         task.say(f"wrote {file}: what the block would have to say; it must be a change of its own")
 
 

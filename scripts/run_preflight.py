@@ -1,6 +1,6 @@
 """preflight.json: what blocks, what is unknown and what is ready, before anything slow."""
 
-from pinproof import cli, preflight, records
+from pinproof import cli, corrections, preflight, records
 
 
 def main(task: cli.Task) -> None:
@@ -9,6 +9,9 @@ def main(task: cli.Task) -> None:
     records.write(task.layout.preflight, "preflight", body, provenance=cli.provenance())
     for found in findings:
         task.say(found.words)
+    for name in filter(task.layout.has_origin, task.layout.case.arms):
+        if file := corrections.write(task.layout, name):
+            task.say(f"wrote {file}: what the block of {name} would have to say; it must be a change of its own")
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def test_an_unknown_key_is_refused_with_those_that_are_allowed(key: str, allowed
         ("arms.oracle.engine.sha256", "A" * 64, f"must be 64 hex digits in lower case (got '{'A' * 64}')"),
         ("arms.oracle.engine.relabel.local", "CPU", "must be lower-case letters, digits and dots (got 'CPU')"),
         ("arms.oracle.engine.version", "latest", "must be a version such as 0.32.0 (got 'latest')"),
-        ("arms.oracle.engine.mode", "source", "must be 'index' (got 'source')"),
+        ("arms.oracle.engine.mode", "conda", "must be 'source', 'precompiled', 'index' or 'file' (got 'conda')"),
         ("decision.looks", [3, 3], "looks must increase and start at 3 or more"),
         ("decision.looks", [2, 3], "looks must increase and start at 3 or more"),
         ("budgets.disk_gb", -1, "must be greater than 0 (got -1)"),

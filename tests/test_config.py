@@ -10,7 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from pinproof import case, layout, pin
+from pinproof import case, locks, pin
 from pinproof.case import Arm
 from pinproof.reasons import Owner, Reason
 
@@ -74,7 +74,7 @@ def test_only_what_the_pin_declares_is_compared_in_another_way(arm: Arm) -> None
 @pytest.mark.parametrize("build", ["cpu", "index"])
 def test_a_lock_holds_what_the_pin_declares_each_by_its_hash(arm: Arm, build: str) -> None:
     declared = pin.read_pin(ROOT / arm.pin)
-    requirements = layout.requirements(ROOT / arm.engine.locks[build])
+    requirements = locks.requirements(ROOT / arm.engine.locks[build])
     locked = dict(line.split()[0].split("==", 1) for line in requirements)
     assert locked["torch"] == declared.torch_version + ("+cpu" if build == "cpu" else "")
     assert locked["transformers"] == declared.transformers_version

@@ -16,14 +16,14 @@ LIBRARY = SCRIPTS / "pinproof"
 ROOMS = {
     "values": "reasons shortages records originals yamlfile findings ids engines subjects hardware baselines claims "
     "scope case",
-    "facts": "pin wheel digests hub checkpoint corpus synthesis nvml simulation device serverlog applied layout leg "
-    "versionfile source cmake staging architecture buildlog binaries citations history "
+    "facts": "pin wheel digests hub checkpoint corpus synthesis nvml simulation device serverlog applied locks layout "
+    "leg versionfile source cmake staging architecture buildlog binaries citations history "
     "purewheel spanwheel spans warmuplog",
     "acts": "weights caches commands processes provided environment bundle fetch version allocation wrapper lease "
-    "server watch client sampling buildenv build",
+    "server watch client sampling buildenv build builds",
     "judgements": "measures outcomes boundaries equivalence advice decision question published "
     "waterfall warmup clocks gate plan legbook speculation starts evidence sidenotes "
-    "discharges patches corrections preflight budget result verdict",
+    "discharges patches corrections finding budget foresight preflight result verdict",
     "measurement": "progress residents bench lives series",  # acts that go on until a judgement says that it is enough
     "pages": "markdown appendix rowtables overview page cli",
     # what leaves the machine, and the way back

@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from pinproof import architecture
 from pinproof.buildenv import Torch
-from pinproof.preflight import GB, Finding
+from pinproof.finding import GB, Finding
 from pinproof.reasons import Reason
 
 ARCHITECTURES = "TORCH_CUDA_ARCH_LIST"

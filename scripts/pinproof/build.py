@@ -16,7 +16,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -27,6 +27,7 @@ from packaging.metadata import parse_email
 from pinproof import binaries, buildenv, buildlog, commands, records, source, staging, versionfile
 from pinproof import wheel as wheels
 from pinproof.buildenv import BuildEnv
+from pinproof.engines import WITHOUT_TRACE
 from pinproof.reasons import Reason, Refusal
 
 T = TypeVar("T")
@@ -40,15 +41,6 @@ _OURS = (
     "VLLM_TARGET_DEVICE", "VLLM_USE_PRECOMPILED", "VLLM_PRECOMPILED_WHEEL_LOCATION", "VLLM_PRECOMPILED_WHEEL_COMMIT",
     "VLLM_PRECOMPILED_WHEEL_VARIANT", "MAX_JOBS", "NVCC_THREADS", "PATH", "GIT_CEILING_DIRECTORIES",
 )  # fmt: skip
-# Set by a case, and yet without a trace in the bytes.
-_WITHOUT_TRACE = (
-    "VERBOSE",
-    "TMPDIR",
-    "FETCHCONTENT_BASE_DIR",
-    "CARGO_BUILD_JOBS",
-    "NINJA_STATUS",
-    "CMAKE_BUILD_PARALLEL_LEVEL",
-)
 _VERSION_OVERRIDES = ("SETUPTOOLS_SCM_PRETEND_VERSION", "VLLM_VERSION_OVERRIDE", "VLLM_SKIP_", "VLLM_MAIN_CUDA_VERSION")
 _TOOLS = {
     "cc": ("gcc", "--version"),
@@ -129,7 +121,7 @@ def identity(spec: BuildSpec) -> dict[str, Any]:
     return {
         "mode": spec.mode,
         "target_device": spec.target_device,
-        "env": {name: value for name, value in sorted(spec.env.items()) if name not in _WITHOUT_TRACE},
+        "env": {name: value for name, value in sorted(spec.env.items()) if name not in WITHOUT_TRACE},
         "staged": _staged(spec),
         "precompiled_wheel": records.file_sha256(spec.precompiled_wheel) if spec.precompiled_wheel else None,
         "without": sorted(spec.without),
@@ -294,9 +286,8 @@ class _Backend:
     ) -> None:
         self.spec, self.env, self.tree, self.log = spec, env, tree, log
         torch = env.torch
-        self.about = about or buildlog.About(
-            max_jobs=spec.max_jobs, nvcc_threads=spec.nvcc_threads, torch=torch.version if torch else None
-        )
+        known = about or buildlog.About(max_jobs=spec.max_jobs, nvcc_threads=spec.nvcc_threads)
+        self.about = replace(known, torch=torch.version if torch else None)
         self.output, self.finished = "", None
 
     def ask(self, question: Callable[[build.ProjectBuilder], T]) -> T:

@@ -21,7 +21,7 @@ from pathlib import Path
 import filelock
 from packaging.requirements import InvalidRequirement, Requirement
 
-from pinproof import commands, layout, records, versionfile
+from pinproof import commands, locks, records, versionfile
 from pinproof.reasons import Reason, Refusal
 
 SCHEMA = "buildenv"
@@ -91,10 +91,10 @@ def provide(
     python = python or Path(sys.executable)
     key = {
         "wanted": sorted(wanted) if lock is None else None,
-        "lock": layout.requirements_digest(lock) if lock else None,
+        "lock": locks.requirements_digest(lock) if lock else None,
         "python": _version_of(python),
         "machine": platform.machine(),
-        "links": sorted(path.name for folder in layout.find_links() for path in folder.glob("*.whl")),
+        "links": sorted(path.name for folder in locks.find_links() for path in folder.glob("*.whl")),
     }
     folder = root / records.digest(key)[:_LENGTH]
     root.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def _make(folder: Path, wanted: Sequence[str], python: Path, lock: Path | None, 
     shutil.rmtree(folder, ignore_errors=True)
     uv = Path(sysconfig.get_path("scripts")) / "uv"
     cut = ["--offline"] if offline else []
-    links = [word for place in layout.find_links() for word in ("--find-links", place)]
+    links = [word for place in locks.find_links() for word in ("--find-links", place)]
     what = ["--no-deps", "--require-hashes", "-r", lock] if lock else list(wanted)
     install = [uv, "pip", "install", *cut, "--python", folder / "bin" / "python", *links, *what]
     for argv in ([uv, "venv", *cut, "--python", python, folder], install):

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from pinproof import commands, layout, provided, records
+from pinproof import commands, layout, locks, provided, records
 from pinproof.hardware import Worker
 from pinproof.reasons import Reason, Refusal
 
@@ -126,7 +126,7 @@ def _pinned(lock: Path, wheels: Path) -> Iterator[str]:
     for path in sorted(wheels.glob("*.whl")):
         name, version, _, _ = parse_wheel_filename(path.name)
         there[name, str(version)] = path
-    for line in layout.requirements(lock):
+    for line in locks.requirements(lock):
         need = provided.requirement(line)
         version = next(iter(need.specifier)).version
         path = there[canonicalize_name(need.name), version]

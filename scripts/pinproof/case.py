@@ -39,7 +39,7 @@ CACHE_VARIABLES = {
 }
 
 # Folders beside those of the cases, when engines and checkpoints lie in the same root.
-STORE_FOLDERS = ("engines", "checkpoints")
+STORE_FOLDERS = ("engines", "checkpoints", "builds", "build-environments")
 
 # Fields of a pin block whose versions are compared.
 Version = Literal[

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pinproof import gate, history, pin, records
 from pinproof.layout import Layout
 from pinproof.reasons import Refusal
@@ -17,6 +19,19 @@ def of(places: Layout) -> str:
     """
     found = dict.fromkeys(text for name in places.case.arms if (text := _of_arm(places, name)))
     return "\n".join(found) or NOTHING
+
+
+def write(places: Layout, name: str) -> Path | None:
+    """Write the correction of one arm beside its gate and return the file; None when nothing is to be corrected."""
+    arm = places.case.arms[name]
+    declared = pin.read_pin(places.root / arm.pin)
+    patch = gate.correction(declared, _rows(places, name, declared), arm.engine.mode, path=arm.pin)
+    file = places.gate(name).with_name("correction.patch")
+    if patch is None:
+        file.unlink(missing_ok=True)
+        return None
+    records.write_text(file, patch)
+    return file
 
 
 def _of_arm(places: Layout, name: str) -> str | None:
@@ -35,4 +50,4 @@ def _rows(places: Layout, name: str, declared: pin.Pin) -> list[gate.FieldVerdic
         version = records.read(place.version, "version")
     except Refusal:
         return gate.foresee(declared, records.read(place.metadata, "metadata"), arm.compare, arm.engine.mode)
-    return gate.compare(declared, version, arm.compare, gate.Build.of(arm.engine))
+    return gate.compare(declared, version, arm.compare, gate.Build.of(place))

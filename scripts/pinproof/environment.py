@@ -11,7 +11,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from pinproof import commands, layout, provided, records, spanwheel
+from pinproof import commands, locks, provided, records, spanwheel
 from pinproof.reasons import Reason, Refusal
 
 SCHEMA = "env"
@@ -41,7 +41,7 @@ def create(
         raise Refusal(Reason.WHEEL_UNAVAILABLE, "no such wheel; delete the wheel.json that names it", file=wheel)
     if records.file_sha256(wheel) != wheel_sha256:
         raise Refusal(Reason.WHEEL_DIGEST, "the wheel is not the one its record names", file=wheel)
-    body = {"requirements": layout.requirements_digest(lock), "wheel": wheel.name, "wheel_sha256": wheel_sha256}
+    body = {"requirements": locks.requirements_digest(lock), "wheel": wheel.name, "wheel_sha256": wheel_sha256}
     body |= {"spans": spanwheel.sha256()} if spans else {}
     wanted = provided.left(lock, has or {})
     linked, targets = _provided(has, {canonicalize_name(provided.requirement(one).name) for one in wanted}, log)
@@ -90,7 +90,7 @@ def _install(folder: Path, lock: Path, wheel: Path, spans: bool, log: Path) -> N
     uv = Path(sysconfig.get_path("scripts")) / "uv"
     _run([uv, "venv", "--python", sys.executable, folder], log)
     install = [uv, "pip", "install", "--python", folder / "bin" / "python", "--no-deps", "--compile-bytecode"]
-    if house := layout.wheelhouse():
+    if house := locks.wheelhouse():
         install += ["--offline", "--no-index", "--find-links", house]
     _run([*install, *_links(lock), "--require-hashes", "-r", lock], log)
     _run([*install, wheel, *([spanwheel.write(wheel.parent.parent)] if spans else [])], log)
@@ -99,9 +99,9 @@ def _install(folder: Path, lock: Path, wheel: Path, spans: bool, log: Path) -> N
 def _links(lock: Path) -> list[str | Path]:
     """Find-links folders, for a lock that names a local version (torch 2.13.0+cpu). For another they are
     kept from uv: a `torch==2.13.0` of the index would be met by the CPU build there, under another hash."""
-    if layout.wheelhouse() or not any("+" in requirement.split()[0] for requirement in layout.requirements(lock)):
+    if locks.wheelhouse() or not any("+" in requirement.split()[0] for requirement in locks.requirements(lock)):
         return []
-    return [word for place in layout.find_links() for word in ("--find-links", place)]
+    return [word for place in locks.find_links() for word in ("--find-links", place)]
 
 
 def _run(argv: list, log: Path) -> None:

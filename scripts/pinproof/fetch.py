@@ -1,14 +1,28 @@
-"""Taking a released wheel from a package index, by version and digest."""
+"""Taking a released wheel, by its digest: from a package index, or from where it lies."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from pinproof import commands, layout, records, wheel
-from pinproof.engines import IndexEngine
+from pinproof import commands, locks, records, wheel
+from pinproof.engines import FileEngine, IndexEngine
 from pinproof.reasons import Reason, Refusal
+
+
+def take(engine: IndexEngine | FileEngine, root: Path, folder: Path, *, log: Path, say: Callable[[str], None]) -> Path:
+    """Place the wheel of an engine in `folder` and return its path; refusals: `fetch`, `wheel.verify`."""
+    if isinstance(engine, IndexEngine):
+        say(f"taking {engine.distribution} {engine.version} from the package index")
+        return fetch(engine, folder, log=log)
+    say(f"taking {engine.file}")
+    wheel.verify(root / engine.file, sha256=engine.sha256)
+    final = folder / Path(engine.file).name
+    with records.replacing(final) as temporary:
+        shutil.copyfile(root / engine.file, temporary)
+    return final
 
 
 def fetch(engine: IndexEngine, folder: Path, *, log: Path) -> Path:
@@ -26,7 +40,7 @@ def fetch(engine: IndexEngine, folder: Path, *, log: Path) -> Path:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     name = f"{engine.distribution}=={engine.version}"
-    house = layout.wheelhouse()
+    house = locks.wheelhouse()
     source = ["--no-index", "--find-links", house] if house else []
     download = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", *source]
     finished = commands.run([*download, "--dest", partial, name], log=log)

@@ -15,9 +15,10 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from pinproof import patches
+from pinproof import patches, records
 from pinproof import pin as pins
-from pinproof.engines import IndexEngine
+from pinproof.engines import BuiltEngine
+from pinproof.layout import EnginePlace
 from pinproof.pin import Pin
 from pinproof.reasons import Reason, Refusal
 
@@ -88,9 +89,13 @@ class Build:
     installed: bool = True
 
     @classmethod
-    def of(cls, engine: IndexEngine) -> Build:
-        """What the case says of it."""
-        return cls(engine.mode, engine.sha256)
+    def of(cls, place: EnginePlace) -> Build:
+        """What the case says of it, and of what is built here the record of its source. Refusals: `records.read`."""
+        engine = place.arm.engine
+        if not isinstance(engine, BuiltEngine):
+            return cls(engine.mode, engine.sha256)
+        facts = records.read(place.source, "source")["facts"]
+        return cls(engine.mode, commit=facts["commit"], describe=facts["describe"])
 
 
 def compare(pin: Pin, version: Mapping[str, Any], modes: Mapping[str, str], build: Build) -> list[FieldVerdict]:
@@ -126,6 +131,18 @@ def foresee(pin: Pin, metadata: Mapping[str, Any], modes: Mapping[str, str], bui
     rows = [_version(pin, name, fields, modes.get(name, "exact"), build_mode) for name in OWN if name in fields]
     commit = {"vllm_commit": {"value": metadata["commit"], "api": "__commit_id__ in vllm/_version.py"}}
     return [*rows, _commit(pin, commit, Build(build_mode))] if pin.vllm_commit and metadata["commit"] else rows
+
+
+def by_mode(pin: Pin, build_mode: str) -> list[FieldVerdict]:
+    """What contradicts the build mode alone, while there is no source to ask: only mode precompiled adds
+    `.precompiled`. That it lacks proves nothing, since builds for a CPU do without it."""
+    own = [name for name in OWN if "precompiled" in _segments(Version(pin.fields[name]))]
+    if build_mode == "precompiled":
+        return []
+    text = f"only a build by mode precompiled calls itself `.precompiled`, and this one is by mode {build_mode}"
+    return [
+        FieldVerdict(name, Verdict.DIFFERS, pin.fields[name], text=text, reason=Reason.PIN_DISAGREES) for name in own
+    ]
 
 
 def outcome(rows: Sequence[FieldVerdict]) -> Outcome:

@@ -14,9 +14,11 @@ _ID, _SHA256, _LOCAL, _COMMIT, _CALLABLE = (
     r"^[0-9a-f]{40}$",
     r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$",
 )
+VARIABLE = r"^[A-Z][A-Z0-9_]*$"
 REPOSITORY = r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*$"
 # What each pattern allows, in words.
 PATTERNS = {
+    VARIABLE: "the name of an environment variable, such as VLLM_CUTLASS_SRC_DIR",
     REPOSITORY: "owner/name of a repository, such as Qwen/Qwen3-0.6B",
     _ID: "at most 64 letters, digits, dots, hyphens and underscores, the first a letter or a digit",
     _SHA256: "64 hex digits in lower case",
@@ -24,6 +26,7 @@ PATTERNS = {
     _COMMIT: "40 hex digits in lower case",
     _CALLABLE: "module:name or module:Class.method, such as package.module:Worker.load_model",
 }
+Variable = Annotated[str, StringConstraints(pattern=VARIABLE)]
 Id = Annotated[str, StringConstraints(pattern=_ID)]
 Sha256 = Annotated[str, StringConstraints(pattern=_SHA256)]
 Local = Annotated[str, StringConstraints(pattern=_LOCAL)]

@@ -15,18 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pinproof import checkpoint, hub, records, spanwheel
+from pinproof import checkpoint, hub, locks, records, source, spanwheel
 from pinproof.case import Arm, Case
 from pinproof.claims import Row, Speculative, Startup
+from pinproof.engines import WITHOUT_TRACE, BuiltEngine
 from pinproof.originals import AS_THEY_ARE, Originals
 from pinproof.reasons import Reason, Refusal
 from pinproof.subjects import Hub, Synthesised
 
 DIGEST_LENGTH = 16
-TORCH_BUILD_VARIABLE = "PINPROOF_TORCH"
 RESULTS_VARIABLE = "PINPROOF_RESULTS"
 STORE_VARIABLE = "PINPROOF_STORE"
-WHEELHOUSE_VARIABLE = "PINPROOF_WHEELHOUSE"
 
 # Raised when the code that makes an artifact changes what the artifact contains.
 RELABEL_FORMAT = 1
@@ -42,7 +41,8 @@ class EnginePlace:
     arm: Arm
     key: dict[str, Any]
     folder: Path
-    lock: Path
+    lock: Path | None  # None while nobody has locked what a source needs
+    build: Path | None = None  # where a wheel that is built here is kept, whatever its environment is
 
     @property
     def source(self) -> Path:
@@ -207,20 +207,50 @@ class Layout:
         arm = self.case.arms[arm_name]
         lock = self._lock(arm_name, arm)
         engine = arm.engine
-        key = {
-            "mode": engine.mode,
-            "distribution": engine.distribution,
-            "version": engine.version,
-            "sha256": engine.sha256,
-            "relabel": engine.relabel.model_dump() if engine.relabel else None,
-            "relabel_format": RELABEL_FORMAT if engine.relabel else None,
-            "requirements": requirements_digest(lock),
-            **self.machine,
-        }
+        key = {"mode": engine.mode, "requirements": locks.requirements_digest(lock) if lock else None, **self.machine}
+        build = None
+        if isinstance(engine, BuiltEngine):
+            key["build"] = _short(self.build_key(arm_name))
+            build = self.store / "builds" / key["build"]
+        else:
+            key |= {
+                "sha256": engine.sha256,
+                "relabel": engine.relabel.model_dump() if engine.relabel else None,
+                "relabel_format": RELABEL_FORMAT if engine.relabel else None,
+            }
+        if engine.mode == "index":
+            key |= {"distribution": engine.distribution, "version": engine.version}
         # Only where it is asked for: an environment that was made without is the same one as before.
         key |= {"provided": engine.provided} if engine.provided else {}
         key |= {"spans": self._spans} if self.has_spans else {}
-        return EnginePlace(arm, key, self.store / "engines" / _short(key), lock)
+        return EnginePlace(arm, key, self.store / "engines" / _short(key), lock, build)
+
+    def build_key(self, arm_name: str) -> dict[str, Any]:
+        """What a built wheel depends on, as far as it is known before anything is read or run.
+
+        Its toolchain and what is in its build environment stand in the wheel's own record: they are no
+        reason to build again what is there. Neither job counts nor places are part of it.
+        """
+        engine = self.case.arms[arm_name].engine
+        lock = self.root / engine.build_lock if engine.build_lock else None
+        return {
+            **self.stated_build(arm_name),
+            "staged": {name: source.identity(self.root / place) for name, place in engine.staged.items()},
+            "requirements": locks.requirements_digest(lock) if lock and lock.is_file() else None,
+        }
+
+    def stated_build(self, arm_name: str) -> dict[str, Any]:
+        """What the case itself states of it."""
+        engine = self.case.arms[arm_name].engine
+        return {
+            "mode": engine.mode,
+            "source": {"commit": engine.commit} if engine.commit else {"sha256": engine.sha256},
+            "target_device": engine.target_device,
+            "env": {name: value for name, value in engine.build_env.items() if name not in WITHOUT_TRACE},
+            "without": sorted(engine.without),
+            "binaries": engine.binaries.sha256 if engine.mode == "precompiled" else None,
+            **self.machine,
+        }
 
     @property
     def machine(self) -> dict[str, str]:
@@ -237,6 +267,12 @@ class Layout:
     def has_spans(self) -> bool:
         """Whether a start of this case is to be timed inside the engine, which needs the span plugin there."""
         return any(isinstance(row, Startup) and row.spans for row in self.case.rows)
+
+    def has_origin(self, arm_name: str) -> bool:
+        """Whether what an engine is made from can be had: it lies here, or an index serves it."""
+        engine = self.case.arms[arm_name].engine
+        named = {"index": None, "file": getattr(engine, "file", None)}.get(engine.mode, getattr(engine, "source", None))
+        return named is None or (self.root / named).exists()
 
     def engines(self) -> dict[str, EnginePlace]:
         """Every engine of the case by the digest in its path; two arms may share one."""
@@ -321,13 +357,15 @@ class Layout:
     def rows(self) -> list[RowPlace]:
         return [self.row(row.id) for row in self.case.rows]
 
-    def _lock(self, arm_name: str, arm: Arm) -> Path:
-        build = torch_build(self.root, arm)
+    def _lock(self, arm_name: str, arm: Arm) -> Path | None:
+        if not arm.engine.locks:
+            return None
+        build = locks.torch_build(self.root, arm.engine.locks)
         if build not in arm.engine.locks:
             allowed = ", ".join(sorted(arm.engine.locks))
             why = (
-                f"{TORCH_BUILD_VARIABLE} asks for the torch build {build!r}"
-                if os.environ.get(TORCH_BUILD_VARIABLE)
+                f"{locks.TORCH_BUILD_VARIABLE} asks for the torch build {build!r}"
+                if os.environ.get(locks.TORCH_BUILD_VARIABLE)
                 else f"this machine takes the torch build {build!r} (no find-links folder has the CPU build of torch)"
             )
             raise Refusal(
@@ -345,52 +383,6 @@ class Layout:
                 key=f"arms.{arm_name}.engine.locks.{build}",
             )
         return lock
-
-
-def torch_build(root: Path, arm: Arm) -> str:
-    """Which of the arm's locks is used: what PINPROOF_TORCH says, else `cpu` where a find-links
-    folder holds the CPU build of torch that the lock names, else `index`."""
-    if chosen := os.environ.get(TORCH_BUILD_VARIABLE):
-        return chosen
-    lock = arm.engine.locks.get("cpu")
-    if lock is None or not (root / lock).is_file():
-        return "index"
-    wanted = next((line for line in requirements(root / lock) if line.startswith("torch==")), "")
-    version = wanted.removeprefix("torch==").split()[0] if wanted else ""
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    pattern = f"torch-{version}-{tag}-*{platform.machine()}.whl"
-    return "cpu" if version and any(_glob(folder, pattern) for folder in find_links()) else "index"
-
-
-def wheelhouse() -> Path | None:
-    """The folder that every wheel is taken from, where PINPROOF_WHEELHOUSE names one: then no index is asked."""
-    named = os.environ.get(WHEELHOUSE_VARIABLE)
-    return Path(named) if named else None
-
-
-def find_links() -> list[Path]:
-    """Local folders of wheels that pip or uv is told to look into; the wheelhouse alone where there is one."""
-    if only := wheelhouse():
-        return [only]
-    words = f"{os.environ.get('UV_FIND_LINKS', '')} {os.environ.get('PIP_FIND_LINKS', '')}".replace(",", " ").split()
-    folders = (Path(word.removeprefix("file://")) for word in words if "://" not in word or word.startswith("file://"))
-    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
-
-
-def requirements(lock: Path) -> list[str]:
-    """The requirements of a lock, one a line, comments and layout left out."""
-    text = lock.read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = (line.split(" #")[0].strip() for line in text.splitlines())
-    return sorted(" ".join(line.split()) for line in lines if line and not line.startswith("#"))
-
-
-def requirements_digest(lock: Path) -> str:
-    """Digest of what a lock asks for: comments, order and line breaks do not change it."""
-    return records.digest(requirements(lock))
-
-
-def _glob(folder: Path, pattern: str) -> bool:
-    return any(folder.glob(pattern))
 
 
 def _short(key: dict[str, Any]) -> str:

@@ -4,49 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import psutil
 
-from pinproof import citations, device, discharges, gate, pin, records, weights
+from pinproof import citations, device, discharges, foresight, gate, pin, records, weights
+from pinproof.finding import GB, Finding
 from pinproof.layout import Layout
 from pinproof.reasons import Reason, Refusal
 
-State = Literal["ready", "blocks", "unknown"]
-GB = 1e9
 COMPILERS = ("g++", "c++", "clang++")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at: whether it is ready, and if not, why and what would clear it."""
-
-    subject: str
-    state: State
-    text: str
-    reason: Reason | None = None
-
-    @property
-    def words(self) -> str:
-        """The finding for a terminal, and what would clear it."""
-        clear = f" (remedy: {self.reason.remedy})" if self.reason and self.state != "ready" else ""
-        return f"{self.state}: {self.subject}: {self.text}{clear}"
-
-    def as_record(self) -> dict[str, Any]:
-        return {
-            "subject": self.subject,
-            "state": self.state,
-            "text": self.text,
-            "reason": self.reason.code if self.reason else None,
-            "remedy": self.reason.remedy if self.reason else None,
-        }
-
-
 def look(places: Layout) -> list[Finding]:
-    """All findings of a case whose pin.json and metadata.json are there."""
+    """All findings of a case whose pin.json is there, and metadata.json of every engine whose source is."""
     found = [_disk(places), _memory(places), _compiler(), *_cores(places), *_identities(places)]
+    found += foresight.of_builds(places)
     found += [Finding(*one) for one in weights.foreseen(places)]
     found += [*_published(places), *(Finding(*one) for one in discharges.foreseen(places))]
     return [*found, *_device(places)]
@@ -135,11 +109,15 @@ def _published(places: Layout) -> list[Finding]:
 def _identities(places: Layout) -> list[Finding]:
     found = []
     for name, arm in places.case.arms.items():
-        metadata = records.read(places.engine(name).metadata, "metadata")
-        declared = pin.read_pin(places.root / arm.pin)
-        for row in gate.foresee(declared, metadata, arm.compare, arm.engine.mode):
+        declared, mode = pin.read_pin(places.root / arm.pin), arm.engine.mode
+        if places.has_origin(name):
+            metadata = records.read(places.engine(name).metadata, "metadata")
+            rows = gate.foresee(declared, metadata, arm.compare, mode)
+        else:
+            rows = gate.by_mode(declared, mode)
+        for row in rows:
             subject = f"arm {name}, {row.field}"
-            text = f"declared {row.declared}, metadata says {row.measured} (mode {arm.engine.mode})"
+            text = f"declared {row.declared}, metadata says {row.measured or 'nothing yet'} (mode {mode})"
             if row.reason is None:
                 found.append(Finding(subject, "ready", text))
             else:

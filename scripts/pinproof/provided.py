@@ -22,7 +22,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from pinproof import commands, layout, versionfile
+from pinproof import commands, locks, versionfile
 from pinproof.reasons import Reason, Refusal
 
 PROVIDER_VARIABLE = "PINPROOF_PROVIDER"
@@ -66,14 +66,14 @@ def read(python: Path, *, log: Path) -> dict[str, Distribution]:
 
 
 def requirement(line: str) -> Requirement:
-    """A line of a lock (`layout.requirements`) without its hashes."""
+    """A line of a lock (`locks.requirements`) without its hashes."""
     return Requirement(line.split(" --hash", 1)[0])
 
 
 def left(lock: Path, has: Mapping[str, str]) -> list[str]:
     """What of a lock is to be installed where this is there already, one requirement a line."""
     named = {canonicalize_name(name) for name in has}
-    return [one for one in layout.requirements(lock) if canonicalize_name(requirement(one).name) not in named]
+    return [one for one in locks.requirements(lock) if canonicalize_name(requirement(one).name) not in named]
 
 
 def chosen(

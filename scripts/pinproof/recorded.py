@@ -14,6 +14,7 @@ from typing import Any
 
 from pinproof import records
 from pinproof.case import Arm
+from pinproof.engines import BuiltEngine
 from pinproof.layout import Layout
 from pinproof.reasons import Reason, Refusal
 from pinproof.subjects import Synthesised
@@ -39,6 +40,15 @@ class Recorded(Layout):
     def _spans(self) -> str:
         return self.identities["spans"]
 
+    def build_key(self, arm_name: str) -> dict[str, Any]:
+        """What was built of is not in an archive; what the case states of it must be what was recorded."""
+        recorded = dict(self.identities["builds"][arm_name])
+        stated = {name: recorded.get(name) for name in ("staged", "requirements")} | self.stated_build(arm_name)
+        if records.canonical(stated) != records.canonical(recorded):
+            message = f"arm {arm_name} was built of something else than the case states"
+            raise Refusal(Reason.ARCHIVE_DIFFERS, message, key=f"arms.{arm_name}.engine")
+        return recorded
+
     def _lock(self, arm_name: str, arm: Arm) -> Path:
         lock = self.root / self.identities["locks"][arm_name]
         if not (lock.is_file() and lock.resolve().is_relative_to(self.root.resolve())):
@@ -57,9 +67,12 @@ class Recorded(Layout):
 
 def identities(places: Layout, locks: Mapping[str, str]) -> dict[str, Any]:
     """What a recorded layout of the same case needs; `locks` is where each arm's lock lies in the archive."""
+    arms = places.case.arms.items()
+    built = {name: places.build_key(name) for name, arm in arms if isinstance(arm.engine, BuiltEngine)}
     return {
         "machine": places.machine,
         "spans": places.engine(next(iter(places.case.arms))).key.get("spans"),
         "locks": dict(locks),
         "checkpoints": {name: places.checkpoint_key(name) for name in places.case.checkpoints},
+        **({"builds": built} if built else {}),
     }

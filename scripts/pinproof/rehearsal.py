@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pinproof import faults, layout, records, stage
+from pinproof import faults, layout, locks, records, stage
 from pinproof.layout import Layout
 from pinproof.reasons import Reason, Refusal
 
@@ -117,7 +117,7 @@ def environment(here: Path, around: Mapping[str, str]) -> dict[str, str]:
         records.REHEARSAL_VARIABLE: "1",
         layout.RESULTS_VARIABLE: str(here.parent),
         layout.STORE_VARIABLE: str(here / "store"),
-        layout.TORCH_BUILD_VARIABLE: "index",
+        locks.TORCH_BUILD_VARIABLE: "index",
         "PINPROOF_MACHINE_FOLDER": str(here / "machine"),
         **json.loads((here / "material" / stage.ENVIRONMENT).read_text(encoding="utf-8")),
         "PIP_CONFIG_FILE": os.devnull,

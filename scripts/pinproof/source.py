@@ -204,6 +204,15 @@ def key(path: Path, revision: str = "HEAD") -> dict[str, str | None]:
     return {"tags": records.digest(_git(path, "show-ref", "--tags") or ""), "revision": commit}
 
 
+def identity(folder: Path) -> dict[str, str] | None:
+    """By what a staged folder is known: the commit of a clean clone, else its contents; None where there is none."""
+    if not folder.is_dir():
+        return None
+    if (folder / ".git").exists() and _changes(folder) == ([], 0):
+        return {"commit": _commit(folder, "HEAD")}
+    return {"sha256": content_digest(folder)}
+
+
 def _taken(tree: Path) -> dict[str, str | None] | None:
     """The key of what `take` made this tree of; None for a tree that it did not make."""
     marker = tree.parent / _MARKER

@@ -95,7 +95,8 @@ def _compare(places: Layout, name: str, version: Mapping[str, Any]) -> dict[str,
     if name not in arms:
         raise Refusal(Reason.RECORD_DAMAGED, f"arm {name} is not in it", file=places.pin)
     declared = Pin(**{"vllm_commit": None, **arms[name]["fields"]})
-    return gate.as_record(gate.compare(declared, version, arm.compare, gate.Build.of(arm.engine)), arm.engine.mode)
+    build = gate.Build.of(places.engine(name))
+    return gate.as_record(gate.compare(declared, version, arm.compare, build), arm.engine.mode)
 
 
 def _identity_gate(name: str, found: Mapping[str, Any]) -> HardGate:
@@ -218,6 +219,7 @@ def _inputs(places: Layout) -> dict[str, str]:
     named = {places.pin: "pin", places.device: "device"}
     named |= {places.gate(arm): "gate" for arm in places.case.arms}
     named |= {engine.version: "version" for engine in places.engines().values()}
+    named |= {engine.source: "source" for engine in places.engines().values() if engine.build}
     named |= {places.checkpoint(name): "checkpoint" for name in places.case.checkpoints}
     named |= {places.citations: "citations"} if citations.wanted(places.case) else {}
     named |= {places.discharges: "discharges"} if places.case.discharges else {}
